@@ -88,9 +88,7 @@ def frames(
     if recording_id is None and selection.has_positions:
         raise ConfigurationError("positions are those of one recording: expected a recording_id with them")
     chosen = _choose_groups(path, group, columns, has_positions=selection.has_positions)
-    if chosen is None:
-        return _open_log(path, recording_id, columns, time_unit, selection, on_problem or raise_problem)
-    return _open_groups(path, chosen, recording_id, columns, time_unit, selection, on_problem or raise_problem)
+    return _open(path, chosen, recording_id, columns, time_unit, selection, on_problem or raise_problem)
 
 
 def add_group_column(batch: Any, group_index: int, schema: Any) -> Any:
@@ -129,40 +127,28 @@ def _choose_groups(
     return chosen
 
 
-def _open_log(
+def _open(
     path: Path | str,
+    chosen: Sequence[int] | None,
     recording_id: int | None,
     columns: Sequence[str] | None,
     time_unit: TimeUnit | None,
     selection: FrameSelection,
     on_problem: OnReadProblem,
 ) -> Any:
-    schema = make_schema(columns, time_unit or TimeUnit.MILLIS)
-    location = locate_archive(path)
-    if time_unit is None and "timestamp" in schema.names:
-        schema = make_schema(columns, find_archive_time_unit(location))
-    return open_recordings(location, recording_id, selection, schema, on_problem)
-
-
-def _open_groups(
-    path: Path | str,
-    chosen: Sequence[int],
-    recording_id: int | None,
-    columns: Sequence[str] | None,
-    time_unit: TimeUnit | None,
-    selection: FrameSelection,
-    on_problem: OnReadProblem,
-) -> Any:
-    """Open every chosen group before the first batch is asked for, so that one that is missing is told at once."""
-    import pyarrow as pa
-
+    """Open one log, or every chosen group before the first batch is asked for: one that is missing is told at once."""
     names = None if columns is None else [name for name in columns if name != GROUP_COLUMN]
-    if columns is not None and (not names or len(columns) - len(names) > 1):
+    if chosen is not None and columns is not None and (not names or len(columns) - len(names or ()) > 1):
         raise ConfigurationError(f"columns={[*columns]} expected {GROUP_COLUMN} once at most, and another column")
     schema = make_schema(names, time_unit or TimeUnit.MILLIS)
-    locations = {index: locate_archive(group_path(str(path), index)) for index in chosen}
+    paths = {0: path} if chosen is None else {index: group_path(str(path), index) for index in chosen}
+    locations = {index: locate_archive(each) for index, each in paths.items()}
     if time_unit is None and "timestamp" in schema.names:
         schema = make_schema(names, _common_time_unit(locations, path))
+    if chosen is None:
+        return open_recordings(locations[0], recording_id, selection, schema, on_problem)
+    import pyarrow as pa
+
     fields = [*schema]
     if columns is None or GROUP_COLUMN in columns:
         place = len(fields) if columns is None else [*columns].index(GROUP_COLUMN)

@@ -17,12 +17,11 @@ from ...service_api.wire.message import MESSAGES
 from ..reading.message_view import Vocabulary
 from .commands.catalog import capacity, compact, delete_orphaned_segments, mark_invalid, mark_valid
 from .commands.checksum import checksum
-from .commands.describe import count_entries, describe, describe_all
+from .commands.describe import count_entries, describe
 from .commands.diff import build_diff
 from .commands.dump import build_dump
 from .commands.export import export
 from .commands.grep import build_grep
-from .commands.mark import archive_errors, pid
 from .commands.serve import serve
 from .commands.tail import build_tail
 from .commands.verify import verify
@@ -33,7 +32,6 @@ def build_archive_app(vocabulary: Vocabulary) -> typer.Typer:
     """Make the command group; `vocabulary` holds the messages that its commands decode."""
     group = new_group("Inspect and maintain recordings.")
     add_command(group, describe, "describe data/node-0/archive")
-    add_command(group, describe_all, "describe-all data/node-0/archive -o jsonl")
     add_command(group, count_entries, "count-entries data/node-0/archive -o json")
     add_command(group, build_dump(vocabulary), "dump data/node-0/archive --messages --recording-id 0")
     add_command(group, build_grep(vocabulary), "grep data/node-0/archive 'user-[0-9]+' --type SessionMessageHeader")
@@ -48,8 +46,6 @@ def build_archive_app(vocabulary: Vocabulary) -> typer.Typer:
     add_command(group, capacity, "capacity data/node-0/archive 4194304")
     add_command(group, delete_orphaned_segments, "delete-orphaned-segments data/node-0/archive --dry-run")
     add_command(group, serve, "serve data/archive --port 8010")
-    add_command(group, pid, "pid data/node-0/archive -o json")
-    add_command(group, archive_errors, "errors data/node-0/archive")
     return group
 
 

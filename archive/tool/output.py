@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ...service_api.printable import printable
 
@@ -67,11 +68,104 @@ class OutputFormat(StrEnum):
     """One object a line."""
 
 
-OutputOption = Annotated[OutputFormat, typer.Option("-o", "--output", help="Output format.")]
+SHARED_PANEL: Final = "Options of many commands"
+"""The panel of a command's help for what other commands take, too; it stands last."""
+_OWN_PANELS: Final = ("Arguments", "Options")
+_HELP_ALL: Final = "trimaran.help_all"
+
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option("-o", "--output", metavar="FORMAT", help="table, json or jsonl.", rich_help_panel=SHARED_PANEL),
+]
 
 
-class _CommandGroup(TyperGroup):
-    """A group whose help lists its commands by the part of the list where each stands."""
+def _show_all_help(ctx: typer.Context, is_wanted: bool) -> None:
+    if is_wanted:
+        ctx.meta[_HELP_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+HelpAllOption = Annotated[
+    bool,
+    typer.Option(
+        "--help-all",
+        help="Show the settings that this command takes, too.",
+        rich_help_panel=SHARED_PANEL,
+        callback=_show_all_help,
+        is_eager=True,
+    ),
+]
+"""Of commands with panels that `--help` leaves out."""
+
+
+class _Examples:
+    """The end of a command's help: the example in it can be copied, for no line ends at a hyphen."""
+
+    epilog: str | None
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
+        """Write the epilog."""
+        if self.epilog:
+            lines = textwrap.wrap(self.epilog, formatter.width - 2, break_on_hyphens=False)
+            formatter.write("\n" + textwrap.indent("\n".join(lines), "  ") + "\n")
+
+
+class _Command(_Examples, TyperCommand):
+    """A command whose help shows its own options first, then those of many commands.
+
+    Options of any other panel, such as a node's settings, are shown by `--help-all` alone.
+    """
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # of click, or of typer's copy of it
+        """Write the arguments as the line of usage has them: `[OPTIONS] DIR [REGEX]`."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return [self.options_metavar or "", *map(_usage_of, arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
+        """Write the arguments and options, by panel."""
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _OWN_PANELS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            panel = _panel_of(parameter)
+            if record is not None and (_HELP_ALL in ctx.meta or panel in (*_OWN_PANELS, SHARED_PANEL)):
+                is_argument = parameter.param_type_name == "argument"
+                name = record[0].partition(" <")[0] if is_argument else _KIND.sub(_placeholder, record[0])
+                panels.setdefault(panel, []).append((name, record[1]))
+        shared = panels.pop(SHARED_PANEL)  # --help at least
+        for panel, rows in (panels | {SHARED_PANEL: shared}).items():
+            if rows:
+                with formatter.section(panel):
+                    formatter.write_dl(rows)
+
+
+_KIND: Final = re.compile(r"<(int|float|str|path)( range)?>")
+
+
+def _placeholder(kind: re.Match[str]) -> str:
+    return {"str": "TEXT", "path": "PATH"}.get(kind[1], "NUMBER")
+
+
+def _usage_of(argument: Any) -> str:  # of click, or of typer's copy of it
+    name = (argument.metavar or argument.name.upper()) + ("..." if argument.nargs != 1 else "")
+    return name if argument.required else f"[{name}]"
+
+
+def _panel_of(parameter: Any) -> str:  # of click, or of typer's copy of it
+    if parameter.name == "help":
+        return SHARED_PANEL
+    return getattr(parameter, "rich_help_panel", None) or _OWN_PANELS[parameter.param_type_name == "option"]
+
+
+class _CommandGroup(_Examples, TyperGroup):
+    """A group whose help lists its commands by the part of the list where each stands, then its options."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
+        """Write the commands, then the options."""
+        self.format_commands(ctx, formatter)
+        rows = [record for parameter in self.get_params(ctx) if (record := parameter.get_help_record(ctx)) is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # of click, or of typer's copy of it
         """Write the commands, in the order in which they were added."""
@@ -87,12 +181,20 @@ class _CommandGroup(TyperGroup):
                 formatter.write_dl(rows)
 
 
+class _Typer(typer.Typer):
+    """A group that makes its commands `_Command`s."""
+
+    def command(self, name: str | None = None, **options: Any) -> Any:  # the options and the result of typer
+        """Add a command."""
+        return super().command(name, cls=_Command, **options)
+
+
 def new_group(help_text: str) -> typer.Typer:
     """Make a group of commands, such as `trimaran snapshot`.
 
     Its help is plain text: an option's name is never cut, however narrow the terminal is, and is found by `grep`.
     """
-    return typer.Typer(
+    return _Typer(
         cls=_CommandGroup,
         rich_markup_mode=None,
         help=help_text,
@@ -149,7 +251,11 @@ def print_rows(
 
 
 def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callable[[], RenderableType]) -> None:
-    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one."""
+    """Print one object: drawn by `as_table` for people, as JSON over several lines, or on one.
+
+    In JSON it has a `schema_version`, 1 where the object does not say another one.
+    """
+    row = {"schema_version": 1, **row}
     with ended_by_reader():
         if output is OutputFormat.TABLE:
             make_console().print(as_table())

@@ -103,6 +103,16 @@ def choose_recording(location: ArchiveLocation, recording_id: int | None, *, pre
         fail(f"choose a recording with --recording-id, one of {known}: {error}")
 
 
+def find_log(name: str) -> LogFile:
+    """Find the log of a cluster's member by the path or URL of its directory."""
+    try:
+        return LogFile.find(MemberDirectory.find(name))
+    except CorruptionError as error:
+        fail(str(error), EXIT_UNHEALTHY)
+    except (ConfigurationError, OSError) as error:
+        fail(str(error))
+
+
 def tell_end(log: LogFile, end: LogEnd) -> bool:
     """Print on standard error what is wrong at the end of a recording; return whether it is damage."""
     said, descriptor = end.damage or end.torn_write, log.descriptor

@@ -111,7 +111,7 @@ class Trimaran:
 
 
 class TrimaranKv(Trimaran):
-    """`trimaran serve kv` under put and get, as an application calls them."""
+    """`trimaran up kv` under put and get, as an application calls them."""
 
     client = "KvClient for asyncio, a task for each operation in flight; two processes where there are many sessions"
     _service = READY_MADE["kv"].target

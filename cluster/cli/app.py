@@ -1,7 +1,8 @@
 """The command `trimaran`: the table of its commands, `--version`, and how an error ends the process.
 
-A user's mistake ends in one line and exit status 2, as wrong usage does. A node that stops itself to stay safe ends in
-one line and status 1. A stack trace is a bug.
+A user's mistake ends in one line and exit status 2, as wrong usage does. What ends a node whose settings are right is
+the last event of its log, with status 2 for a user's mistake and 1 for a node that stops itself to stay safe. A stack
+trace is a bug.
 """
 
 from __future__ import annotations
@@ -32,49 +33,43 @@ class CliCommand(NamedTuple):
     """What `trimaran COMMAND --help` ends with."""
 
 
-RUN: Final = "Run"
-WATCH: Final = "Watch a cluster"
-OPERATE: Final = "Operate a cluster"
-READ: Final = "Read a member's directory, while the member runs or not"
+START: Final = "Start a cluster"
+WATCH: Final = "Watch a running cluster"
+OPERATE: Final = "Operate a running cluster"
 USE: Final = "Use a service that is ready to run"
-TRY: Final = "Try"
+READ: Final = "Work on a member's directory or an archive"
+TEST: Final = "Test a service"
 
 COMMANDS: Final = {
     "up": CliCommand(
         "trimaran.cluster.cli.up:up",
         "Start a cluster for development on this machine.",
-        RUN,
+        START,
         "trimaran up --members 5 --service counter:Counter --dir /tmp/counters",
     ),
     "node": CliCommand(
         "trimaran.cluster.cli.node:node",
         "Run one member of a cluster.",
-        RUN,
+        START,
         "trimaran node --config /etc/trimaran/node.toml --member-id 2",
-    ),
-    "serve": CliCommand(
-        "trimaran.cluster.cli.ready_made.serve:serve_ready_made",
-        "Start a cluster on this machine with a service that is ready to run.",
-        RUN,
-        "trimaran serve counters --dir /tmp/counters",
     ),
     "config": CliCommand(
         "trimaran.cluster.cli.config:app",
-        "Show the settings of a member, and the source of each value.",
-        RUN,
+        "Show the settings of a member, and each one's source.",
+        START,
         "trimaran config show --config node.toml -o json",
-    ),
-    "secrets": CliCommand(
-        "trimaran.cluster.cli.secrets:app",
-        "Manage who may open sessions: add, remove and list principals.",
-        RUN,
-        "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
     ),
     "certs": CliCommand(
         "trimaran.cluster.cli.certs:app",
-        "Make certificates for development, and explain any certificate.",
-        RUN,
+        "Make certificates for development; explain any.",
+        START,
         "trimaran certs init certs; trimaran certs show certs/member-0.pem",
+    ),
+    "secrets": CliCommand(
+        "trimaran.cluster.cli.secrets:app",
+        "Add, remove and list principals and their secrets.",
+        START,
+        "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
     ),
     "status": CliCommand(
         "trimaran.cluster.cli.status:status",
@@ -84,39 +79,39 @@ COMMANDS: Final = {
     ),
     "health": CliCommand(
         "trimaran.cluster.cli.health:health",
-        "Check whether a cluster is healthy: exit status 0, 3, 10 or 11.",
+        "Check a cluster: exit status 0, 3, 10 or 11.",
         WATCH,
         "trimaran health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
     ),
-    "members": CliCommand(
-        "trimaran.cluster.cli.members:members",
-        "Show the members as their leader sees them: links, positions, lag.",
-        WATCH,
-        "trimaran members --config trimaran-data/cluster.toml -o jsonl",
-    ),
-    "member": CliCommand(
-        "trimaran.cluster.cli.member:app",
-        "Add, promote, remove, move and replace members.",
-        OPERATE,
-        "trimaran member add --endpoint 10.0.0.4:9000 --config trimaran-data/cluster.toml",
-    ),
     "sessions": CliCommand(
-        "trimaran.cluster.cli.sessions:sessions",
+        "trimaran.cluster.cli.sessions_timers:sessions",
         "Show the open client sessions.",
         WATCH,
         "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
     ),
     "timers": CliCommand(
-        "trimaran.cluster.cli.timers:show_timers",
+        "trimaran.cluster.cli.sessions_timers:timers",
         "Show the timers that the services have set.",
         WATCH,
         "trimaran timers --config trimaran-data/cluster.toml --watch 0.5",
     ),
-    "snapshot": CliCommand(
-        "trimaran.cluster.cli.snapshot:app",
-        "Take, list, describe, verify and invalidate snapshots.",
+    "log": CliCommand(
+        "trimaran.cluster.cli.log:app",
+        "Show its last entries; skip or trust entries.",
+        WATCH,
+        "trimaran log tail -f --config trimaran-data/cluster.toml",
+    ),
+    "subscribe": CliCommand(
+        "trimaran.cluster.cli.subscribe:hand_out_entries",
+        "Hand out each committed entry once.",
+        WATCH,
+        "trimaran subscribe --config trimaran-data/cluster.toml --kind request --position-file position.txt",
+    ),
+    "member": CliCommand(
+        "trimaran.cluster.cli.member:app",
+        "List, add, promote, remove, move, replace members.",
         OPERATE,
-        "trimaran snapshot take --config trimaran-data/cluster.toml; trimaran snapshot list data/node-0",
+        "trimaran member add --endpoint 10.0.0.4:9000 --config trimaran-data/cluster.toml",
     ),
     "leader": CliCommand(
         "trimaran.cluster.cli.operate.leader:app",
@@ -124,11 +119,17 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran leader transfer --to 2 --config trimaran-data/cluster.toml",
     ),
-    "scrub": CliCommand(
-        "trimaran.cluster.cli.operate.scrub:scrub",
-        "Show the search for damage on each member, or begin it now.",
+    "snapshot": CliCommand(
+        "trimaran.cluster.cli.snapshot:app",
+        "Take, list, describe, verify, invalidate snapshots.",
         OPERATE,
-        "trimaran scrub --start --wait 600 --config trimaran-data/cluster.toml",
+        "trimaran snapshot take --config trimaran-data/cluster.toml; trimaran snapshot list data/node-0",
+    ),
+    "backup": CliCommand(
+        "trimaran.cluster.cli.backup:app",
+        "Back up, check the backup, restore from it.",
+        OPERATE,
+        "trimaran backup run --directory backup --config trimaran-data/cluster.toml; trimaran backup status backup",
     ),
     "suspend": CliCommand(
         "trimaran.cluster.cli.operate.suspend:suspend",
@@ -144,51 +145,57 @@ COMMANDS: Final = {
     ),
     "shutdown": CliCommand(
         "trimaran.cluster.cli.operate.shutdown:shutdown",
-        "Stop every member at one log position, with a snapshot.",
+        "Stop every member, with a snapshot.",
         OPERATE,
         "trimaran shutdown --config trimaran-data/cluster.toml",
     ),
     "abort": CliCommand(
         "trimaran.cluster.cli.operate.abort:abort",
-        "Stop every member at one log position, without a snapshot.",
+        "Stop every member, without a snapshot.",
         OPERATE,
         "trimaran abort --config trimaran-data/cluster.toml",
     ),
-    "entry": CliCommand(
-        "trimaran.cluster.cli.operate.entry:app",
-        "Skip an entry of the log that members cannot deliver.",
+    "scrub": CliCommand(
+        "trimaran.cluster.cli.operate.scrub:scrub",
+        "Show the search for damage, or begin it now.",
         OPERATE,
-        "trimaran entry skip --log-position 8352 --confirm --config trimaran-data/cluster.toml",
+        "trimaran scrub --start --wait 600 --config trimaran-data/cluster.toml",
     ),
     "feature-level": CliCommand(
         "trimaran.cluster.cli.feature_level:app",
-        "Show and raise the feature level: newer behaviour from one log position on.",
+        "Show or raise the level of newer behaviour.",
         OPERATE,
         "trimaran feature-level raise --to 2 --config trimaran-data/cluster.toml",
     ),
-    "log": CliCommand(
-        "trimaran.cluster.cli.log:app",
-        "Read the log: its last entries as they are appended, or all of it.",
-        READ,
-        "trimaran log tail -f --config trimaran-data/cluster.toml; trimaran log dump data/node-0 -o jsonl",
+    "kv": CliCommand(
+        "trimaran.cluster.cli.ready_made.kv:app",
+        "Keys and values.",
+        USE,
+        "trimaran kv put jobs/1 waiting --config trimaran-data/cluster.toml",
     ),
-    "subscribe": CliCommand(
-        "trimaran.cluster.cli.subscribe:hand_out_entries",
-        "Hand out each committed entry once, from a position on.",
-        READ,
-        "trimaran subscribe --config trimaran-data/cluster.toml --kind request --position-file position.txt",
+    "counters": CliCommand(
+        "trimaran.cluster.cli.ready_made.counters:app",
+        "Counters and rate limits.",
+        USE,
+        "trimaran counters add visits 5 --config trimaran-data/cluster.toml",
     ),
-    "report": CliCommand(
-        "trimaran.cluster.cli.report:report",
-        "Make an HTML page about a log: leaders, traffic, sessions, damage.",
-        READ,
-        "trimaran report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
+    "locks": CliCommand(
+        "trimaran.cluster.cli.ready_made.locks:app",
+        "Locks; run a command under a lock.",
+        USE,
+        "trimaran locks run reports/daily --config trimaran-data/cluster.toml -- make report",
     ),
-    "replay": CliCommand(
-        "trimaran.cluster.cli.replay:replay",
-        "Replay a service from a member's directory: its state at a position, or with other code.",
+    "queue": CliCommand(
+        "trimaran.cluster.cli.ready_made.queue:app",
+        "Queues and schedules.",
+        USE,
+        "trimaran queue send mail 'to: ann' --config trimaran-data/cluster.toml",
+    ),
+    "state": CliCommand(
+        "trimaran.cluster.cli.state:member_state",
+        "Show a member's node state and mark files.",
         READ,
-        "trimaran replay data/node-0 --service access_quota:AccessQuota --position 65536",
+        "trimaran state data/node-0 -o json",
     ),
     "errors": CliCommand(
         "trimaran.cluster.cli.errors:errors",
@@ -198,15 +205,9 @@ COMMANDS: Final = {
     ),
     "recording-log": CliCommand(
         "trimaran.cluster.cli.recording_log:recording_log",
-        "Show the terms and snapshots in a member's recording log.",
+        "Show the terms and snapshots of a member.",
         READ,
         "trimaran recording-log data/node-0 -o jsonl",
-    ),
-    "reset-candidate-term": CliCommand(
-        "trimaran.cluster.cli.reset_candidate_term:reset_candidate_term",
-        "Lower an absurd term of a stopped member, so that a leader can be elected again.",
-        OPERATE,
-        "trimaran reset-candidate-term data/node-0",
     ),
     "recovery-plan": CliCommand(
         "trimaran.cluster.cli.recovery_plan:recovery_plan",
@@ -214,77 +215,59 @@ COMMANDS: Final = {
         READ,
         "trimaran recovery-plan data/node-0",
     ),
+    "archive": CliCommand(
+        "trimaran.cluster.cli.archive:app",
+        "Read, check, search and maintain recordings.",
+        READ,
+        "trimaran archive verify data/node-0/archive",
+    ),
+    "report": CliCommand(
+        "trimaran.cluster.cli.report:report",
+        "Make an HTML page about the logs of members.",
+        READ,
+        "trimaran report data/node-0 data/node-1 data/node-2 --node-log logs/node-0.log -o report.html",
+    ),
     "recover": CliCommand(
         "trimaran.cluster.cli.recover:app",
-        "Make a cluster of what is left when too many members are gone.",
-        OPERATE,
+        "Make a cluster of what is left without a majority.",
+        READ,
         "trimaran recover plan data/node-0 data/node-1",
-    ),
-    "backup": CliCommand(
-        "trimaran.cluster.cli.backup:app",
-        "Back a cluster up, check the backup, and restore a cluster from it.",
-        OPERATE,
-        "trimaran backup run --directory backup --config trimaran-data/cluster.toml; trimaran backup status backup",
     ),
     "standby": CliCommand(
         "trimaran.cluster.cli.standby:app",
         "Make a cluster of its own of a standby.",
-        OPERATE,
+        READ,
         "trimaran standby transition data/node-3 --members 0=10.1.0.1:9000 --directory apart",
     ),
-    "state": CliCommand(
-        "trimaran.cluster.cli.state:member_state",
-        "Show a member's node state and mark files.",
+    "reset-candidate-term": CliCommand(
+        "trimaran.cluster.cli.reset_candidate_term:reset_candidate_term",
+        "Lower an absurd term of a stopped member.",
         READ,
-        "trimaran state data/node-0 -o json",
-    ),
-    "archive": CliCommand(
-        "trimaran.cluster.cli.archive:app",
-        "Inspect and maintain recordings.",
-        READ,
-        "trimaran archive verify data/node-0/archive",
-    ),
-    "counters": CliCommand(
-        "trimaran.cluster.cli.ready_made.counters:app",
-        "Counters and rate limits of a cluster that serves them.",
-        USE,
-        "trimaran counters add visits 5 --config trimaran-data/cluster.toml",
-    ),
-    "kv": CliCommand(
-        "trimaran.cluster.cli.ready_made.kv:app",
-        "The key-value store of a cluster that serves it.",
-        USE,
-        "trimaran kv put jobs/1 waiting --config trimaran-data/cluster.toml",
-    ),
-    "locks": CliCommand(
-        "trimaran.cluster.cli.ready_made.locks:app",
-        "Locks of a cluster that serves them; run a command under a lock.",
-        USE,
-        "trimaran locks run reports/daily --config trimaran-data/cluster.toml -- make report",
-    ),
-    "queue": CliCommand(
-        "trimaran.cluster.cli.ready_made.queue:app",
-        "Queues and schedules of a cluster that serves them.",
-        USE,
-        "trimaran queue send mail 'to: ann' --config trimaran-data/cluster.toml",
-    ),
-    "check": CliCommand(
-        "trimaran.cluster.cli.check:check",
-        "Find in the source of a service what may make members differ.",
-        TRY,
-        "trimaran check counter:Counter; trimaran check services/ -o json",
+        "trimaran reset-candidate-term data/node-0",
     ),
     "demo": CliCommand(
         "trimaran.cluster.cli.demo:demo",
-        "Run three members, kill the leader halfway, check every reply.",
-        TRY,
+        "Kill the leader halfway, and check every reply.",
+        TEST,
         "trimaran demo --members 5 --json report.json",
+    ),
+    "check": CliCommand(
+        "trimaran.cluster.cli.check:check",
+        "Find in the source what may make members differ.",
+        TEST,
+        "trimaran check counter:Counter; trimaran check services/ -o json",
     ),
     "sim": CliCommand(
         "trimaran.cluster.cli.sim:sim",
-        "Simulate clusters with faults, seed by seed; replay and shrink what fails.",
-        TRY,
+        "Simulate clusters with faults, seed by seed.",
+        TEST,
         "trimaran sim --seeds 0:1000; trimaran sim --seeds 417 --trace",
+    ),
+    "replay": CliCommand(
+        "trimaran.cluster.cli.replay:replay",
+        "Replay a log: its state, or what other code does.",
+        TEST,
+        "trimaran replay data/node-0 --service access_quota:AccessQuota --position 65536",
     ),
 }
 
@@ -359,20 +342,29 @@ def report_error(error: BaseException) -> int:
     """Print a line on standard error for each problem, and return the exit status.
 
     Raises:
+        BaseException: as `exit_status_of`.
+    """
+    from ...service_api.errors import leaves_of
+
+    status = exit_status_of(error)
+    for line in dict.fromkeys(line for cause in leaves_of(error) for line in _describe(cause).splitlines()):
+        print_error(line)
+    return status
+
+
+def exit_status_of(error: BaseException) -> int:
+    """Return the status with which an error ends the process.
+
+    Raises:
         BaseException: `error` itself, if it is not one for users: that is a bug, and shown in full.
     """
     from ...service_api.errors import ClusterError, ErrorCategory, leaves_of
 
     causes = leaves_of(error)
-    status = EXIT_USAGE
-    for cause in causes:
-        if not isinstance(cause, ClusterError | OSError):
-            raise error
-    for line in dict.fromkeys(line for cause in causes for line in _describe(cause).splitlines()):
-        print_error(line)
-    if any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes):
-        status = EXIT_FAILED
-    return status
+    if not all(isinstance(cause, ClusterError | OSError) for cause in causes):
+        raise error
+    is_fatal = any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes)
+    return EXIT_FAILED if is_fatal else EXIT_USAGE
 
 
 def _describe(cause: BaseException) -> str:

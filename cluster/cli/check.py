@@ -19,7 +19,7 @@ from ..testing.check import RULES, Finding, Severity, check_targets
 def check(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TARGET...", help="module:Class, a Python file, or a directory.", show_default=False),
+        typer.Argument(metavar="TARGET", help="module:Class, a Python file, or a directory.", show_default=False),
     ] = None,
     service_dir: Annotated[Path, typer.Option("--service-dir", help="The directory of the service's module.")] = Path(),
     rules: Annotated[bool, typer.Option("--rules", help="List the rules instead.")] = False,

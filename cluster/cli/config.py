@@ -30,7 +30,7 @@ def _group() -> None:
 
 
 @app.command(name="show")
-@with_setting_flags
+@with_setting_flags()
 def show_config(
     output: OutputOption = OutputFormat.TABLE,
     **settings: Any,

@@ -1,4 +1,4 @@
-"""`trimaran errors`: read the error log in a member's mark file and show it.
+"""`trimaran errors`: read the error logs in the mark files of a member or an archive, ours or Aeron's, and show them.
 
 Nothing is asked of the member and no lock is taken, so it works while the member runs, after it was killed, and on a
 copy of the directory. The times are the member's own clock's.
@@ -13,42 +13,58 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ...archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from ...archive.files.mark_file import read_archive_mark_file
+from ...archive.format.error_records import error_records
 from ...archive.log.group_directories import refuse_groups
 from ...archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
 from ...service_api import ConfigurationError
-from ..runtime.files.error_log import DistinctError, read_errors
+from ..runtime.files.error_log import DistinctError, decode_errors, read_errors
 from ..runtime.files.mark_file import MARK_FILE_NAME
+from .state import find_state_files
 
 _STYLES: Final = {"critical": "bold red", "error": "red", "warning": "yellow"}
 
 
 def errors(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A member's directory, or the mark file itself.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A member's directory, an archive's, or a mark file itself.")
+    ],
     output: OutputOption = OutputFormat.TABLE,
     traces: Annotated[bool, typer.Option("--traces", help="Show the stack traces in the table, too.")] = False,
 ) -> None:
-    """Show the errors of a member: each distinct error with its count, first and last time.
+    """Show the errors of a member and its archive: each distinct error with its count, first and last time.
 
     The member may be running or dead. The most recent error comes last.
     """
-    found = read_errors(find_mark_file(directory))
+    found = find_errors(directory)
     if output is OutputFormat.TABLE:
         print_errors(found, make_console(), traces=traces)
     else:
         print_rows(map(as_dict, found), output)
 
 
-def find_mark_file(directory: Path) -> Path:
-    """Find the mark file in a member's directory, in the `cluster` directory in it, or given itself.
+def find_errors(directory: Path) -> list[DistinctError]:
+    """Read the errors in the mark files of a directory, in the order of their last observation.
 
     Raises:
-        ConfigurationError: there is none, or the directory holds groups.
+        ConfigurationError: there is no mark file, or the directory holds groups.
+        ClusterError: a mark file has no header.
     """
-    for path in (directory / "cluster" / MARK_FILE_NAME, directory / MARK_FILE_NAME, directory):
-        if path.is_file():
-            return path
-    refuse_groups(directory)
-    raise ConfigurationError(f"no member has run here: directory={directory} expected cluster/{MARK_FILE_NAME} in it")
+    names = (MARK_FILE_NAME, ARCHIVE_MARK_FILE_NAME)
+    paths = [path for path in find_state_files(directory) if path.name in names or path == directory]
+    if not paths:
+        refuse_groups(directory)
+        expected = f"cluster/{MARK_FILE_NAME} or archive/{ARCHIVE_MARK_FILE_NAME} in it"
+        raise ConfigurationError(f"nothing has run here: directory={directory} expected {expected}")
+    found = [error for path in paths for error in _read(path)]
+    return sorted(found, key=lambda error: error.last_ms)
+
+
+def _read(path: Path) -> list[DistinctError]:
+    if path.name == ARCHIVE_MARK_FILE_NAME:
+        return decode_errors(error_records(read_archive_mark_file(path.parent)[1]))
+    return read_errors(path)
 
 
 def as_dict(error: DistinctError) -> dict[str, Any]:

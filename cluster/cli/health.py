@@ -24,20 +24,13 @@ from ...archive.tool.output import (
     print_object,
 )
 from ...service_api.documents.member_status import find_leader
-from ...service_api.errors import ConfigurationError
 from ...service_api.member_id import MEMBER_ID_MAX
 from ..documents.health import ClusterView, Problem, judge_cluster
 from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.every_group import of_every_group
-from .shared.setting_flags import (
-    load_cluster_id_from_flags,
-    load_consensus_endpoints,
-    load_health_limits_from_flags,
-    load_network_from_flags,
-    with_health_flags,
-)
+from .shared.setting_flags import load_asked_cluster, load_health_limits_from_flags, with_health_flags
 from .shared.watching import TimeoutOption
 
 HEALTH_SCHEMA_VERSION: Final = 1
@@ -88,19 +81,17 @@ def health(
     """Check whether a cluster is healthy, and say what to do about each problem.
 
     Every member answers, all are in one term, none is far behind or stands still, snapshots are made, and disks have
-    room. The members and the limits come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
+    room. The limits are settings.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;
     11: members answer, but there is no leader. With --member, 10 is for problems of that member, and neither another
     member that is down nor a cluster without a leader is one.
     """
-    endpoints = load_consensus_endpoints(settings)
-    if member is not None and member not in endpoints:
-        raise ConfigurationError(f"--member={member} expected one of the members, {[*endpoints]}")
-    limits, cluster_id = load_health_limits_from_flags(settings), load_cluster_id_from_flags(settings)
-    network = load_network_from_flags(settings)
+    cluster, limits = load_asked_cluster(settings), load_health_limits_from_flags(settings)
+    cluster.only(member)
 
     async def ask() -> HealthReport:
+        endpoints, cluster_id, network = cluster
         return diagnose(await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network), limits, member)
 
     report = asyncio.run(_ask_until_well(ask, wait))

@@ -1,118 +1,64 @@
-"""`trimaran log tail|dump`: read the entries of a log; nothing is changed, and no member is disturbed.
+"""`trimaran log`: the log of a running cluster: its last entries, and what operators do about entries of it.
 
-`trimaran log trust` is in `operate.log_trust`.
+`trimaran archive` reads the log in a directory, with the same rows. `log tail` shows only what is committed, from
+whichever member serves it.
 
-Rows, JSON, times and the rule for damage are those of `trimaran archive tail` and `grep`. A directory may be that of a
-member that runs. What lies near the end of a directory may not be committed; with --members only what is.
-
-Exit status: 0 read up to the end; 2 wrong usage, or no log there; 3 no member can be reached; 10 the log is damaged:
-the recording, the position, the file and where valid frames go on are named; 11 members answer, and none leads.
+Exit status of `tail`: 0 read up to the end; 2 wrong usage, or the position cannot be had; 3 no member serves the log;
+12 the caller may not read it.
 """
 
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
-from typing import Annotated, Any, Final
+from random import SystemRandom
+from typing import Any, Final
 
-import typer
-
-from ...archive.errors import CorruptionError
-from ...archive.log.log_file import LogFile
-from ...archive.log.member_directory import MemberDirectory
-from ...archive.reading.search import MessageQuery
-from ...archive.tool.commands.grep import (
-    FromOption,
-    LimitOption,
-    Search,
-    SessionOption,
-    ToOption,
-    TypeOption,
-    choose_types,
-    show_hits,
-)
 from ...archive.tool.commands.rows import HEADING, as_line
-from ...archive.tool.commands.tail import (
-    BeginOption,
-    CountOption,
-    FollowOption,
-    refuse_to_follow_as_json,
-    show_tail,
-)
-from ...archive.tool.output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, new_group, print_stream
+from ...archive.tool.commands.tail import BeginOption, CountOption, FollowOption, refuse_to_follow_as_json
+from ...archive.tool.output import OutputFormat, OutputOption, new_group, print_stream
+from ...service_api.cluster_id import format_cluster_id
+from ..subscriptions.log_source import LogSource, ServedBy
 from .archive import VOCABULARY
+from .operate.log_skip import skip
 from .operate.log_trust import trust
-from .shared.arguments import MemberDirectoryArgument
-from .shared.setting_flags import load_members_from_flags, load_network_from_flags, with_member_flags
-from .shared.watching import TimeoutOption, pause
+from .shared.cluster_log import ServedByOption, tail_rows
+from .shared.setting_flags import (
+    load_cluster_id_from_flags,
+    load_consensus_endpoints,
+    load_network_from_flags,
+    with_member_flags,
+)
+from .shared.watching import TimeoutOption
 
-OptionalDirectoryArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[DIR]", help="A member's directory; without it, the command asks the members.", show_default=False
-    ),
-]
-
-app: Final = new_group("Read the log: its last entries as they come, or all of it.")
+app: Final = new_group("Show the log of a running cluster; skip or trust entries of it.")
 app.command(epilog="Example: trimaran log trust --member 2 --confirm --config trimaran-data/cluster.toml")(trust)
+app.command(epilog="Example: trimaran log skip --log-position 8352 --confirm --config trimaran-data/cluster.toml")(skip)
 
 
-@app.command()
+@app.command(epilog="Example: trimaran log tail -f --config trimaran-data/cluster.toml")
 @with_member_flags
 def tail(
-    directory: OptionalDirectoryArgument = None,
     count: CountOption = 10,
     begin: BeginOption = None,
     follow: FollowOption = False,
+    served_by: ServedByOption = ServedBy.LEADER,
     output: OutputOption = OutputFormat.TABLE,
     timeout: TimeoutOption = 1.0,
     **settings: Any,
 ) -> None:
-    """Show the last entries of a log, or those from a position on; with -f also new entries as they arrive.
+    """Show the last committed entries of a cluster, or those from a position on; with -f also new ones as they come.
 
-    The log is that of a member's directory, which may be in use. With --members the command shows the committed entries
-    of the cluster, from the archive of its leader.
-
-    Examples: trimaran log tail -f data/node-0; trimaran log tail --from 0 data/node-0;
-    trimaran log tail -f --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 -o jsonl
+    Any member serves them, the leader first. `trimaran archive tail DIR` shows the end of the log in a directory.
     """
     refuse_to_follow_as_json(output, follow=follow)
-    if directory is not None:
-        show_tail(_find_log(directory), VOCABULARY, count, output, follow=follow, begin=begin, wait=pause)
-        return
-    from .shared.cluster_log import ClusterLog  # here, because it takes the archive's client with it
-
-    log = ClusterLog(load_members_from_flags(settings), timeout, network=load_network_from_flags(settings))
-    rows = log.rows(count, VOCABULARY, is_followed=follow, begin=begin)
+    source = LogSource(
+        [*load_consensus_endpoints(settings).values()],
+        served_by=served_by,
+        network=load_network_from_flags(settings),
+        cluster_id=format_cluster_id(load_cluster_id_from_flags(settings)) or "",
+        timeout_s=timeout,
+        random=SystemRandom().random,
+    )
+    rows = tail_rows(source, VOCABULARY, count, begin=begin, is_followed=follow, timeout_s=timeout)
     with contextlib.suppress(KeyboardInterrupt):  # the proper end of following
         print_stream(rows, output, heading=HEADING, as_line=as_line)
-
-
-@app.command()
-def dump(
-    directory: MemberDirectoryArgument,
-    from_position: FromOption = None,
-    to_position: ToOption = None,
-    limit: LimitOption = None,
-    type_name: TypeOption = None,
-    session: SessionOption = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Print the log of a member, an entry a line: position, term, type, session, time, and the payload's beginning.
-
-    With -o jsonl it prints an object for each entry, with the whole payload as text, or as base64 if it is not text.
-
-    Examples: trimaran log dump data/node-0 --type SessionOpenEvent;
-    trimaran log dump data/node-0 --from-position 4096 --limit 10 -o jsonl
-    """
-    types = choose_types(type_name or [], VOCABULARY.registry)
-    query = MessageQuery(registry=VOCABULARY.registry, type_names=types, session_id=session)
-    search = Search(vocabulary=VOCABULARY, query=query, from_position=from_position, to_position=to_position)
-    show_hits(search, [_find_log(directory)], limit, output)
-
-
-def _find_log(directory: Path) -> LogFile:
-    try:
-        return LogFile.find(MemberDirectory.find(directory))
-    except CorruptionError as error:
-        fail(str(error), EXIT_UNHEALTHY)

@@ -1,4 +1,4 @@
-"""`trimaran member`: add, promote, remove, move and replace members while the cluster runs.
+"""`trimaran member`: list, add, promote, remove, move and replace members while the cluster runs.
 
 `shared.operation` says how each ends. Each change is one entry of the log, one at a time.
 """
@@ -17,16 +17,13 @@ from ..core.vocabulary.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
 from ..settings.member_endpoints import MemberEndpoints, parse_members
+from .members import list_members
 from .shared.inspection import UnreachableError, ask_for_best
 from .shared.operation import TimeoutOption, carry_out
-from .shared.setting_flags import (
-    load_cluster_id_from_flags,
-    load_consensus_endpoints,
-    load_network_from_flags,
-    with_member_flags,
-)
+from .shared.setting_flags import load_asked_cluster, with_member_flags
 
-app: Final = new_group("Change the members of a running cluster.")
+app: Final = new_group("Show and change the members of a running cluster.")
+app.command("list", epilog="Example: trimaran member list --config trimaran-data/cluster.toml -o jsonl")(list_members)
 
 _LOOK_INTERVAL_S: Final = 0.25
 _ASK_TIMEOUT_S: Final = 2.0
@@ -221,12 +218,8 @@ async def _ask_view(settings: dict[str, Any]) -> MembersView:
     Raises:
         Exit: nobody answers.
     """
-    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
-    network = load_network_from_flags(settings)
     try:
-        return await ask_for_best(
-            endpoints, MembersView, _ASK_TIMEOUT_S, offset=0, limit=MEMBER_LIMIT, cluster_id=cluster_id, network=network
-        )
+        return await ask_for_best(load_asked_cluster(settings), MembersView, _ASK_TIMEOUT_S, limit=MEMBER_LIMIT)
     except UnreachableError as error:
         fail(str(error), EXIT_UNREACHABLE)
 

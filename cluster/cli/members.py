@@ -1,4 +1,4 @@
-"""`trimaran members`: the members of a cluster, as one of them sees them."""
+"""`trimaran member list`: the members of a cluster, as one of them sees them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROLES: Final = {"voter": "FOLLOWER", "learner": "LEARNER", "witness": "WITNESS"
 
 @with_member_flags
 @of_every_group
-def members(
+def list_members(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,
     timeout: TimeoutOption = 1.0,

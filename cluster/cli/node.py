@@ -12,12 +12,13 @@ from ..node.member_process import run_node
 from ..runtime.files.log_tap import ErrorLogProcessor
 from ..settings.config import NodeConfig
 from ..settings.groups import of_group
+from .app import exit_status_of
 from .groups.supervisor import GroupSupervisor
 from .shared.logging import configure_logging
 from .shared.setting_flags import load_from_flags, with_setting_flags
 
 
-@with_setting_flags
+@with_setting_flags()
 def node(**settings: Any) -> None:
     """Run one member of a cluster until SIGTERM or SIGINT.
 
@@ -41,7 +42,10 @@ def node(**settings: Any) -> None:
         group_index=group_index if config.groups > 1 else None,
         tap=log_tap,
     )
-    uvloop.run(run_node(config, log_tap=log_tap))
+    try:
+        uvloop.run(run_node(config, log_tap=log_tap))
+    except Exception as error:  # the log has it
+        raise typer.Exit(exit_status_of(error)) from None
 
 
 def _run_groups(config: NodeConfig) -> None:

@@ -21,8 +21,6 @@ from .shared.arguments import MemberDirectoryArgument, expect_recording_log
 def recording_log(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the leadership terms and snapshots of a member, in the order of the log.
 
-    The member may be running or stopped.
-
     `position` is where a term ends, - while it is open, or where the log was when a snapshot was taken; `service` is -1
     for the consensus module. `index` is the place in the file. Removed entries are not shown. JSON has Aeron's names
     and values: -1 for the end of an open term.

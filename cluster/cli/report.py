@@ -29,9 +29,7 @@ ARCHIVE_DIRECTORY_NAME: Final = "archive"
 
 DirectoriesArgument = Annotated[
     list[str],
-    typer.Argument(
-        metavar="DIR...", help="A member's directory, an archive, or several of one cluster; paths or URLs."
-    ),
+    typer.Argument(metavar="DIR", help="A member's directory, an archive, or several of one cluster; paths or URLs."),
 ]
 PageOption = Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page.")]
 NodeLogOption = Annotated[

@@ -12,6 +12,7 @@ every member is stopped, so no ballot is open. It refuses where the term is not 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -24,14 +25,14 @@ from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state, replace_candidate_term
 from ..runtime.files.recording_log_file import read_recording_log
 from ..runtime.ground.system_clock import SystemClock
-from .shared.arguments import MemberDirectoryArgument, expect_recording_log
+from .shared.arguments import expect_recording_log
 
 RESET_MARGIN: Final = 1_000
 """How far above the last term of the log the new term is, if the operator names none."""
 
 
 def reset_candidate_term(
-    directory: MemberDirectoryArgument,
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a stopped member.")],
     to: Annotated[
         int | None,
         typer.Option(
@@ -42,8 +43,8 @@ def reset_candidate_term(
 ) -> None:
     """Lower an absurd candidate term of a stopped member, so that its cluster can elect a leader again.
 
-    Stop every member first, then run this on each member that `trimaran recovery-plan` names it for. The old file is
-    kept beside the new one.
+    Stop every member of the cluster first. Then run this on each member whose `trimaran recovery-plan` says so. The
+    old file is kept beside the new one.
     """
     recording_log_path = expect_recording_log(directory)
     cluster_directory, disk = recording_log_path.parent, OsFileSystem()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...archive.disk.file_system import OsFileSystem, opened, read_fully
+from ...archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
 from ...archive.format.messages import ArchiveMarkFileHeader
 from ...archive.log.group_directories import refuse_groups
 from ...archive.reading.message_view import view_decoded
@@ -25,13 +26,12 @@ from ..runtime.files.mark_file import CLUSTER_ID_LENGTH, CLUSTER_ID_POSITION, MA
 from ..runtime.files.node_state_file import NODE_STATE_FILE_LENGTH, NODE_STATE_FILE_NAME, parse_node_state
 from .shared.arguments import MemberDirectoryArgument
 
-ARCHIVE_MARK_FILE_NAME: Final = "archive-mark.dat"
 _SERVICE_MARK_FILES: Final = "cluster-mark-service-*.dat"
 _MARKS: Final = registry_of(MarkFileHeader, ArchiveMarkFileHeader)
 
 
 def member_state(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show the node state and the mark files of a member. The member may be running or stopped.
+    """Show the node state and the mark files of a member, or of an archive alone.
 
     In JSON a file is one object: its name and length, and the message in it with the names of the schema.
     """

@@ -19,12 +19,7 @@ from ...archive.tool.output import (
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
 from .shared.cluster_table import status_table
 from .shared.every_group import of_every_group
-from .shared.setting_flags import (
-    load_cluster_id_from_flags,
-    load_consensus_endpoints,
-    load_network_from_flags,
-    with_member_flags,
-)
+from .shared.setting_flags import load_asked_cluster, with_member_flags
 from .shared.watching import TimeoutOption, WatchOption, watch
 
 
@@ -38,18 +33,15 @@ def status(
 ) -> None:
     """Show the status of every member of a cluster, also when some are down.
 
-    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
-
     With -o json it prints one object; with -o jsonl, or --watch, one in each line.
 
     Exit status 0: there is a leader, and a majority in its term; 2: wrong usage; 3: no member can be reached;
     10: a leader without a majority; 11: members answer, but there is no leader.
     """
-    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
-    network = load_network_from_flags(settings)
+    cluster = load_asked_cluster(settings)
 
     async def ask() -> ClusterReport:
-        return await ask_cluster(endpoints, timeout, cluster_id=cluster_id, network=network)
+        return await ask_cluster(cluster.endpoints, timeout, cluster_id=cluster.cluster_id, network=cluster.network)
 
     if watch_every is not None:
         watch(ask, status_table, interval_s=watch_every, output=output)

@@ -20,7 +20,6 @@ import typer
 
 from ...archive.tool.output import (
     EXIT_REFUSED,
-    EXIT_UNREACHABLE,
     EXIT_USAGE,
     ended_by_reader,
     fail,
@@ -28,7 +27,6 @@ from ...archive.tool.output import (
 )
 from ...service_api.cluster_id import format_cluster_id
 from ..subscriptions.entries import EntryKind, LogEntry
-from ..subscriptions.errors import SubscriptionError, SubscriptionRefusedError, SubscriptionTimeoutError
 from ..subscriptions.log_source import ServedBy, Start
 from ..subscriptions.position_store import FilePositionStore
 from ..subscriptions.pump import Sink, pump
@@ -36,6 +34,7 @@ from ..subscriptions.redis_stream import RedisRefusedError, RedisStreamBehindErr
 from ..subscriptions.rows import as_row
 from ..subscriptions.subscription import Subscription, subscribe
 from ..subscriptions.webhook import WebhookRefusedError, WebhookSink
+from .shared.cluster_log import ServedByOption, subscription_errors_as_exits
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -59,9 +58,6 @@ TopicOption = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME"
 TemplateOption = Annotated[
     list[int] | None,
     typer.Option("--template", metavar="ID", help="Only entries whose payload has this SBE template."),
-]
-ServedByOption = Annotated[
-    ServedBy, typer.Option("--served-by", metavar="ROLE", help="Read from a follower, the leader, or any.")
 ]
 PositionFileOption = Annotated[
     Path | None,
@@ -100,9 +96,6 @@ def hand_out_entries(
     """Print the committed entries of the cluster's log as JSON lines, as they are committed, until Ctrl-C.
 
     Each entry comes once, in order, also when members die or the leader changes.
-
-    Examples: trimaran subscribe --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --kind request;
-    trimaran subscribe --config cluster.toml --position-file position.txt | consumer
     """
     if to is not None and _is_redis(to) and position_file is not None:
         fail("--position-file is not for --to redis://...: the stream has the position", EXIT_USAGE)
@@ -127,14 +120,10 @@ def hand_out_entries(
         )
 
     try:
-        with ended_by_reader(), contextlib.suppress(KeyboardInterrupt):
+        with subscription_errors_as_exits(), ended_by_reader(), contextlib.suppress(KeyboardInterrupt):
             asyncio.run(_run(subscribe_from, to, store, stored, limit))
-    except (SubscriptionRefusedError, WebhookRefusedError, RedisRefusedError, RedisStreamBehindError) as error:
+    except (WebhookRefusedError, RedisRefusedError, RedisStreamBehindError) as error:
         fail(str(error), EXIT_REFUSED)
-    except SubscriptionTimeoutError as error:
-        fail(str(error), EXIT_UNREACHABLE)
-    except SubscriptionError as error:
-        fail(str(error), EXIT_USAGE)
 
 
 class Printer:

@@ -80,7 +80,7 @@ def failed_here(
         f"{callback} of {service!r} failed in a way that other members need not share:"
         f" log_position={log_position} error={cause!r}. This member stops before it answers, and its log is kept."
         f" {_advice(cause)}, then start it again;"
-        f" `trimaran log dump` shows the entry that ends at this position",
+        f" `trimaran archive grep DIR --log` shows the entry that ends at this position",
         callback=callback,
         failure=f"{cause!r}"[:_FAILURE_LIMIT],
         log_position=log_position if is_at_entry else None,

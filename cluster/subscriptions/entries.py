@@ -131,12 +131,15 @@ class EntryFilter:
             template_ids=frozenset(template_ids),
         )
 
-    def passes(self, entry: LogEntry) -> bool:
-        """Whether the subscriber wants this entry."""
+    def choose(self, message: RecordedMessage) -> LogEntry | None:
+        """Return the entry of a recorded message, or None where the subscriber does not want it."""
+        entry = LogEntry.of(message)
         if self.kinds and entry.kind not in self.kinds:
-            return False
+            return None
         if self.cluster_session_ids and entry.cluster_session_id not in self.cluster_session_ids:
-            return False
+            return None
         if self.topics and entry.topic not in self.topics:
-            return False
-        return not self.template_ids or int.from_bytes(entry.payload[2:4], "little") in self.template_ids
+            return None
+        if self.template_ids and int.from_bytes(entry.payload[2:4], "little") not in self.template_ids:
+            return None
+        return entry

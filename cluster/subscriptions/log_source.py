@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
 from ...archive.errors import ArchiveError, ArchiveErrorCode
+from ...archive.format.messages import RecordingDescriptorRow
 from ...archive.net.client import ArchiveClient
 from ...archive.net.replay_reader import ReplayReader
 from ...service_api.cluster_id import parse_cluster_id
@@ -60,12 +61,26 @@ class Start(StrEnum):
     """What is committed from now on."""
 
 
+@dataclass(slots=True, frozen=True)
+class TermStart:
+    """Where the last entries are read from: the beginning of a term buffer, the last one or one before it."""
+
+    before_count: int
+
+
+Beginning = int | Start | TermStart
+"""Where a reading begins: a position, or what a member makes one of."""
+
+
 class OpenLog(NamedTuple):
     """A replay that has been asked for, what it holds open, and where it begins."""
 
     replay: ReplayReader
     resources: AsyncExitStack
+    recording_id: int
     position: int
+    commit_position: int
+    """The commit position of the member when it was asked."""
     member_id: int
 
 
@@ -81,7 +96,7 @@ class _Round:
     behind_leader_position: int | None = None
     """The commit position of a leader that is below the position."""
 
-    def judge(self, position: int | Start) -> None:
+    def judge(self, position: Beginning) -> None:
         """Raise where waiting does not help.
 
         Raises:
@@ -124,7 +139,7 @@ class LogSource:
         """Try this member last the next time: it has just failed."""
         self._avoided = member_id
 
-    async def open(self, position: int | Start, *, within_s: float) -> OpenLog:
+    async def open(self, position: Beginning, *, within_s: float) -> OpenLog:
         """Ask for the log from a position on, of whichever member has it, for as long as `within_s`.
 
         Raises:
@@ -188,7 +203,7 @@ class LogSource:
 
         return sorted(views, key=rank)
 
-    async def _try(self, endpoint: str, view: MembersView, position: int | Start, found: _Round) -> OpenLog | None:
+    async def _try(self, endpoint: str, view: MembersView, position: Beginning, found: _Round) -> OpenLog | None:
         """Ask one member for the log; note why it does not serve."""
         own = _own_row(view)
         if own is None or own.kind == _WITNESS:
@@ -212,7 +227,7 @@ class LogSource:
                 found.refusals[endpoint] = str(error)
         return None
 
-    async def _open_at(self, archive: str, view: MembersView, position: int | Start) -> OpenLog:
+    async def _open_at(self, archive: str, view: MembersView, position: Beginning) -> OpenLog:
         async with AsyncExitStack() as resources:
             client = await resources.enter_async_context(
                 ArchiveClient.connect(
@@ -224,18 +239,28 @@ class LogSource:
                 )
             )
             descriptor = await client.list_recording(view.log_recording_id)
-            if position is Start.EARLIEST:
-                begin = descriptor.start_position
-            else:
-                begin = view.commit_position if position is Start.LATEST else position
-            assert isinstance(begin, int)
+            begin = _begin_of(position, view.commit_position, descriptor)
             if begin < descriptor.start_position:
                 raise PositionPrunedError(position=begin, first_position=descriptor.start_position)
             replay = client.replay(
                 view.log_recording_id, position=begin, follow=True, limit_recording_id=COMMIT_POSITION_COUNTER_ID
             )
-            return OpenLog(replay, resources.pop_all(), begin, view.answered_by)
+            return OpenLog(
+                replay, resources.pop_all(), view.log_recording_id, begin, view.commit_position, view.answered_by
+            )
         raise AssertionError("unreachable")  # an exit stack swallows nothing
+
+
+def _begin_of(position: Beginning, commit_position: int, recording: RecordingDescriptorRow) -> int:
+    if isinstance(position, int):
+        return position
+    if position is Start.EARLIEST:
+        return recording.start_position
+    if isinstance(position, TermStart):
+        term_length = recording.term_buffer_length
+        base = commit_position - commit_position % term_length
+        return max(recording.start_position, base - position.before_count * term_length)
+    return commit_position
 
 
 def _own_row(view: MembersView) -> MemberView | None:
@@ -243,7 +268,7 @@ def _own_row(view: MembersView) -> MemberView | None:
     return next((member for member in view.members if member.member_id == view.answered_by), None)
 
 
-def _expect_reached(position: int | Start, found: _Round) -> None:
+def _expect_reached(position: Beginning, found: _Round) -> None:
     """Raise where the leader has had time to learn that the position is committed, and has not."""
     if isinstance(position, int) and found.behind_leader_position is not None:
         raise PositionBeyondEndError(position=position, commit_position=found.behind_leader_position)

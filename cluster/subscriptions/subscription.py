@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from random import SystemRandom
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 from ...archive.errors import ArchiveError, ArchiveErrorCode
-from ...archive.files.reader import MessageJoiner
+from ...archive.files.reader import MessageJoiner, RecordedMessage
 from ...archive.net.replay_reader import split_frames
 from ...service_api.cluster_id import parse_cluster_id
 from ...service_api.endpoint import Endpoint
@@ -34,28 +34,38 @@ from ...service_api.tls import TlsSettings, client_network
 from ...service_api.wire.frame import FLAG_BEGIN, FRAME_ALIGNMENT, TYPE_DATA
 from .entries import EntryFilter, EntryKind, LogEntry
 from .errors import NoEntryAtPositionError
-from .log_source import FIRST_PAUSE_S, LONGEST_PAUSE_S, LogSource, OpenLog, ServedBy, Start
+from .log_source import FIRST_PAUSE_S, LONGEST_PAUSE_S, Beginning, LogSource, OpenLog, ServedBy, Start
 
 _MISPLACED_LIMIT: Final = 2
 """Members that say in a row that nothing begins at a position before that is believed."""
 
 
-class Subscription:
-    """Iterates over committed entries, without end: `async for entry in subscription`. Made by `subscribe`.
+class _Positioned(Protocol):
+    @property
+    def end_position(self) -> int: ...
 
-    It belongs to one task. A read that is cancelled loses nothing.
-    """
+
+EntryT = TypeVar("EntryT", bound=_Positioned)
+
+
+class LogReading(Generic[EntryT]):
+    """Iterates over what `choose` makes of the committed messages of the log; a None of it is passed over."""
 
     def __init__(
-        self, source: LogSource, *, start: int | Start, entry_filter: EntryFilter, reconnect_timeout_s: float
+        self,
+        source: LogSource,
+        *,
+        start: Beginning,
+        choose: Callable[[RecordedMessage], EntryT | None],
+        reconnect_timeout_s: float,
     ) -> None:
         self._source = source
-        self._start: int | Start = start
+        self._start: Beginning = start
         """Where the log is read on."""
-        self._filter = entry_filter
+        self._choose = choose
         self._reconnect_timeout_s = reconnect_timeout_s
         self._position: int | None = start if isinstance(start, int) else None
-        self._ready: deque[LogEntry] = deque()
+        self._ready: deque[EntryT] = deque()
         self._log: OpenLog | None = None
         self._joiner = MessageJoiner()
         self._is_at_start = True
@@ -66,7 +76,7 @@ class Subscription:
 
     def __repr__(self) -> str:
         served = "nobody" if self._log is None else f"member {self._log.member_id}"
-        return f"<Subscription position={self._position} from {served}>"
+        return f"<{type(self).__name__} position={self._position} from {served}>"
 
     @property
     def position(self) -> int | None:
@@ -84,7 +94,7 @@ class Subscription:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> LogEntry:
+    async def __anext__(self) -> EntryT:
         """Return the next entry, when there is one.
 
         Raises:
@@ -108,7 +118,7 @@ class Subscription:
         self._position = entry.end_position if self._ready else self._read_position
         return entry
 
-    def take_ready(self, limit: int) -> list[LogEntry]:
+    def take_ready(self, limit: int) -> list[EntryT]:
         """Take entries that have come already, up to a limit, without waiting."""
         taken = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
         if taken:
@@ -135,14 +145,7 @@ class Subscription:
 
     async def _fill(self) -> None:
         """Read one chunk, of another member if need be."""
-        log = self._log
-        if log is None:
-            log = self._log = await self._source.open(self._start, within_s=self._reconnect_timeout_s)
-            self._joiner = MessageJoiner()
-            if self._position is None:
-                # What is committed may end inside a message: its rest is no misplaced position.
-                self._is_at_start = False
-                self._start = self._position = log.position
+        log = self._log or await self._open(self._reconnect_timeout_s)
         try:
             chunk = await log.replay.source.read()
         except ClusterError as error:
@@ -157,6 +160,15 @@ class Subscription:
         self._pause_s, self._misplaced_count = FIRST_PAUSE_S, 0
         self._take(chunk, log.replay.position - len(chunk))
 
+    async def _open(self, within_s: float) -> OpenLog:
+        log = self._log = await self._source.open(self._start, within_s=within_s)
+        self._joiner = MessageJoiner()
+        if self._position is None:
+            # What is committed may end inside a message: its rest is no misplaced position.
+            self._is_at_start = False
+            self._start = self._position = log.position
+        return log
+
     def _take(self, chunk: bytes, position: int) -> None:
         for frame in split_frames(chunk, position):
             if self._is_at_start and frame.type == TYPE_DATA:
@@ -167,8 +179,8 @@ class Subscription:
             if message is None:
                 continue
             self._start = message.end_position
-            entry = LogEntry.of(message)
-            if self._filter.passes(entry):
+            entry = self._choose(message)
+            if entry is not None:
                 self._ready.append(entry)
         if not self._ready:
             self._position = self._read_position
@@ -184,6 +196,18 @@ class Subscription:
         log, self._log = self._log, None
         if log is not None:
             await log.resources.aclose()
+
+
+class Subscription(LogReading[LogEntry]):
+    """Iterates over committed entries, without end: `async for entry in subscription`. Made by `subscribe`.
+
+    It belongs to one task. A read that is cancelled loses nothing.
+    """
+
+    def __init__(
+        self, source: LogSource, *, start: int | Start, entry_filter: EntryFilter, reconnect_timeout_s: float
+    ) -> None:
+        super().__init__(source, start=start, choose=entry_filter.choose, reconnect_timeout_s=reconnect_timeout_s)
 
 
 def subscribe(

@@ -1,4 +1,4 @@
-"""Services that are ready to run, `trimaran serve NAME`: one folder each, with its messages and the service.
+"""Services that are ready to run, `trimaran up NAME`: one folder each, with its messages and the service.
 
 Their clients are in `client.ready_made`, their commands in `cluster.cli.ready_made`.
 """

@@ -1,4 +1,4 @@
-"""What `trimaran serve` knows by name."""
+"""The services that `trimaran up` knows by name."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ READY_MADE: Final = {
         "queues with leases, retries and dead letters, and schedules",
     ),
 }
-"""By name, as `trimaran serve` takes it."""
+"""By name, as `trimaran up` takes it."""

@@ -94,7 +94,7 @@ def test_a_frame_of_a_type_that_only_its_application_knows_is_not_called_damage(
     (row,) = map(json.loads, result.stdout.splitlines())
     assert (result.exit_code, row["verdict"], row["frame_count"]) == (10, "unknown", 10)
     assert "type=74" in row["problems"][0]
-    (entry,) = rows_of("archive", "describe-all", archive)
+    (entry,) = rows_of("archive", "describe", archive, "--all")
     assert entry["state"] == "VALID"
 
 

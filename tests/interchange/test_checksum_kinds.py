@@ -129,7 +129,7 @@ def test_an_import_goes_on_with_crc32c(samples: Path, tmp_path: Path, option: tu
 
 def test_an_unknown_checksum_is_read_unchecked_and_said(unknown: Path) -> None:
     rows = rows_of(run("archive", "verify", unknown, "-o", "jsonl"))
-    described = rows_of(run("archive", "describe-all", unknown, "-o", "jsonl"))
+    described = rows_of(run("archive", "describe", unknown, "--all", "-o", "jsonl"))
     dumped = run("archive", "dump", unknown, "--messages", "-o", "jsonl")
 
     truth = truth_of("checksummed-node0")
@@ -173,7 +173,7 @@ def test_one_wrong_bit_in_a_catalog_entry_stays_damage(samples: Path, tmp_path: 
         lambda path: write_value(path, 32 + 8, "<i", "+1"),
     )
 
-    result = run("archive", "describe-all", directory, "-o", "jsonl")
+    result = run("archive", "describe", directory, "--all", "-o", "jsonl")
 
     assert result.exit_code == 10
     assert "entry checksum" in result.stderr

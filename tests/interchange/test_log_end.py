@@ -235,7 +235,7 @@ UNDECIDABLE: Final = frozenset(
     {"plain-03-straddle-second-page-empty", "plain-07-straddle-second-page-legitimately-zero"}
 )
 
-TAILS: Final = frozenset({"archive tail", "log tail"})
+TAILS: Final = frozenset({"archive tail"})
 
 READERS: Final[dict[str, Callable[[Path, Path], Seen]]] = {
     "archive dump": command("archive", "dump", "DIR"),
@@ -246,9 +246,8 @@ READERS: Final[dict[str, Callable[[Path, Path], Seen]]] = {
     "archive verify": verify,
     "archive diff": diff,
     "archive export": export,
-    "log dump": command("log", "dump", "DIR"),
-    "log dump -o jsonl": command("log", "dump", "DIR", "-o", "jsonl"),
-    "log tail": command("log", "tail", "DIR"),
+    "archive grep --log": command("archive", "grep", "DIR", "--log"),
+    "archive grep --log -o jsonl": command("archive", "grep", "DIR", "--log", "-o", "jsonl"),
     "follow": follow,
     "frames": arrow,
     "replay": replay,

@@ -52,8 +52,8 @@ def test_an_entry_of_a_type_that_there_is_not(samples: Path, tmp_path: Path, ent
     "words",
     [
         ("archive", "import", "DIR", "--to", "TARGET", "--dry-run"),
-        ("log", "dump", "DIR"),
-        ("log", "tail", "DIR"),
+        ("archive", "grep", "DIR", "--log"),
+        ("archive", "tail", "DIR"),
         ("snapshot", "list", "DIR"),
         ("snapshot", "describe", "DIR"),
         ("snapshot", "verify", "DIR"),

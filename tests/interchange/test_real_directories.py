@@ -38,7 +38,7 @@ OUR_NAMES = {
 
 
 def described_entry(entry: dict[str, Any], recording: dict[str, Any], checksum: str) -> dict[str, Any]:
-    """What `describe-all` has to say of a catalog entry of the truth."""
+    """What `describe --all` has to say of a catalog entry of the truth."""
     fields = {ours: entry["descriptor"][theirs] for theirs, ours in OUR_NAMES.items()}
     for name in ("stop_timestamp_ms", "stop_position"):
         fields[name] = None if fields[name] == -1 else fields[name]
@@ -53,7 +53,7 @@ def described_entry(entry: dict[str, Any], recording: dict[str, Any], checksum: 
 
 
 def test_the_catalog_is_as_in_the_truth(sample: Sample) -> None:
-    result = run("archive", "describe-all", sample.directory / "archive", "-o", "json")
+    result = run("archive", "describe", sample.directory / "archive", "--all", "-o", "json")
 
     entries, recordings = sample.truth["catalog"]["entries"], sample.truth["recordings"]
     checksum = "crc32c" if "crc32c" in sample.name else "crc32"

@@ -51,7 +51,7 @@ def our_descriptor(row: Facts) -> Facts:
 def test_describe_all_says_what_archive_tool_says(sample: Sample) -> None:
     said = sample.said("archive-describe-all")
 
-    rows = rows_of("archive", "describe-all", sample.directory)
+    rows = rows_of("archive", "describe", sample.directory, "--all")
 
     assert [our_descriptor(row) for row in rows] == descriptors_in(said)
     assert len(rows) == said.count("[RecordingDescriptor]")

@@ -57,8 +57,8 @@ def replayed_counts(cluster: SystemCluster) -> list[int]:
 
 
 def dumped_actions(directory: Path) -> list[dict[str, Any]]:  # Any: JSON
-    """The cluster actions of a member's log, as `trimaran log dump` shows them; every row must be readable."""
-    printed = run_trimaran_blocking("log", "dump", str(directory), "-o", "jsonl")
+    """The cluster actions of a member's log, as `trimaran archive grep` shows them; every row must be readable."""
+    printed = run_trimaran_blocking("archive", "grep", str(directory), "--log", "-o", "jsonl")
     assert printed.exit_status == 0, printed.errors
     rows = [json.loads(line) for line in printed.output.splitlines()]
     assert [row["problem"] for row in rows if row.get("problem")] == []
@@ -84,18 +84,18 @@ async def test_an_entry_that_no_member_can_deliver_is_skipped_and_its_client_is_
             assert "on_request raised MemoryError()" in held[0]["detail"]
             position = (await wait_until_held(cluster, 0)).log_position
             assert f"log_position={position}" in held[0]["detail"]
-            assert "trimaran entry skip" in held[0]["advice"]
+            assert "trimaran log skip" in held[0]["advice"]
 
             refused, printed = await cluster.run_command("snapshot", "take")
             assert (refused, "leader holds" in printed) == (12, True), printed
             refused, printed = await cluster.run_command(
-                "entry", "skip", "--log-position", str(position + 32), "--confirm"
+                "log", "skip", "--log-position", str(position + 32), "--confirm"
             )
             assert (refused, f"expected={position}" in printed) == (12, True), printed
-            refused, printed = await cluster.run_command("entry", "skip", "--log-position", str(position))
+            refused, printed = await cluster.run_command("log", "skip", "--log-position", str(position))
             assert (refused, "--confirm" in printed) == (2, True), printed
 
-            status, printed = await cluster.run_command("entry", "skip", "--log-position", str(position), "--confirm")
+            status, printed = await cluster.run_command("log", "skip", "--log-position", str(position), "--confirm")
             assert status == 0, printed
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
             with pytest.raises(RequestFailedError, match="skipped"):
@@ -137,7 +137,7 @@ async def test_a_member_that_had_delivered_a_skipped_entry_starts_again_from_bef
             cluster.members[delivering].kill()
             position = str((await wait_until_held(cluster, failing[0])).log_position)
             await cluster.wait_for_leader(min_term_id=leader.leadership_term_id + 1)
-            command = asyncio.create_task(cluster.run_command("entry", "skip", "--log-position", position, "--confirm"))
+            command = asyncio.create_task(cluster.run_command("log", "skip", "--log-position", position, "--confirm"))
             assert await client.request(b"count", timeout_s=patient(120)) == b"2"
             assert await client.request(b"count") == b"3"
             cluster.start(delivering)

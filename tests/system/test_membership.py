@@ -171,7 +171,7 @@ async def test_settings_only_begin_a_cluster(data_dir: Path) -> None:
         await cluster.wait_for_leader()
         await requester.request(10)
 
-        said = (await cluster.run_command("members", "-o", "jsonl", asked=members))[1]
+        said = (await cluster.run_command("member", "list", "-o", "jsonl", asked=members))[1]
         assert [line.split(",")[0] for line in said.splitlines()] == [f'{{"member_id": {each}' for each in members]
 
 

@@ -26,5 +26,15 @@ def test_the_hour_with_a_cluster_goes_as_the_page_says(tmp_path: Path) -> None:
 def test_the_page_tells_of_every_command_for_operators() -> None:
     commands = " ".join(step.command for step in steps_of(GUIDE))
 
-    for name in ("up", "status", "health", "members", "sessions", "timers", "errors", "recording-log", "recovery-plan"):
+    for name in (
+        "up",
+        "status",
+        "health",
+        "member list",
+        "sessions",
+        "timers",
+        "errors",
+        "recording-log",
+        "recovery-plan",
+    ):
         assert f"trimaran {name}" in commands

@@ -14,6 +14,7 @@ from tests.system.test_tls import Certified, endpoint_of
 from tests.waiting import patient
 from trimaran.archive.tool.output import EXIT_REFUSED, OutputFormat
 from trimaran.cluster.cli.shared.operation import _carry_out, _Wanted
+from trimaran.cluster.cli.shared.setting_flags import AskedCluster
 from trimaran.cluster.documents.operations import Operation, run_operation
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID
 from trimaran.service_api.endpoint import Endpoint
@@ -50,7 +51,8 @@ async def order(cluster: SystemCluster, operation: Operation, network: NetworkSt
     """Run an operator's command; it ends with an exception unless it has done what it is for."""
     endpoints = {member_id: str(endpoint_of(cluster, member_id, "consensus")) for member_id in range(3)}
     wanted = _Wanted(operation, None, None, None, None, None)
-    await _carry_out(wanted, endpoints, patient(TIMEOUT_S), OutputFormat.JSONL, NULL_CLUSTER_ID, network)
+    asked = AskedCluster(endpoints, NULL_CLUSTER_ID, network)
+    await _carry_out(wanted, asked, patient(TIMEOUT_S), OutputFormat.JSONL)
 
 
 async def test_an_order_on_the_machine_of_a_follower_is_passed_on_to_the_leader(data_dir: Path) -> None:

@@ -22,9 +22,7 @@ from .offline import offline_archive
 
 RecordingArgument = Annotated[int, typer.Argument(metavar="ID", min=0, help="The recording.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")]
-CapacityArgument = Annotated[
-    int | None, typer.Argument(metavar="[BYTES]", min=0, help="The minimum length of the file.")
-]
+CapacityArgument = Annotated[int | None, typer.Argument(metavar="BYTES", min=0, help="The minimum length of the file.")]
 
 _FILE_COLUMNS: Final = {"name": "file", "recording_id": "id", "length_bytes": "bytes", "reason": "reason"}
 _ENTRY_COLUMNS: Final = {

@@ -1,10 +1,12 @@
-"""`trimaran archive describe|describe-all|count-entries`: show the catalog. Nothing is changed."""
+"""`trimaran archive describe|count-entries`: show the catalog. Nothing is changed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from ...format.catalog import CatalogEntry
 from ...format.descriptor import RecordingState
@@ -27,23 +29,25 @@ _COLUMNS: Final = {
 }
 
 
+AllOption = Annotated[bool, typer.Option("--all", help="Also those that are INVALID or DELETED.")]
+
+
 def describe(
     directory: ArchiveArgument,
     recording_id: RecordingOption = None,
+    every: AllOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Print the catalog entry of each valid recording, or of the named recording in any state."""
     archive = find_location(directory)
     entries = select_entries(load_catalog(archive), recording_id)
-    if recording_id is None:
+    if recording_id is None and not every:
         entries = [entry for entry in entries if entry_state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
-    _print_entries(archive, entries, output)
-
-
-def describe_all(directory: ArchiveArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Print the catalog entry of each recording, also of INVALID and DELETED ones."""
-    archive = find_location(directory)
-    _print_entries(archive, select_entries(load_catalog(archive), None), output)
+    rows = [_entry_row(archive, entry) for entry in entries]
+    print_rows(rows, output, title=str(archive), columns=_COLUMNS)
+    problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
+    if problems:
+        fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
 def count_entries(directory: ArchiveArgument, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -56,14 +60,6 @@ def count_entries(directory: ArchiveArgument, output: OutputOption = OutputForma
 def entry_state_name(entry: CatalogEntry) -> str:
     """Name the state of an entry, `UNREADABLE` for one of which the bytes say nothing."""
     return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
-
-
-def _print_entries(archive: ArchiveLocation, entries: list[CatalogEntry], output: OutputFormat) -> None:
-    rows = [_entry_row(archive, entry) for entry in entries]
-    print_rows(rows, output, title=str(archive), columns=_COLUMNS)
-    problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
-    if problems:
-        fail("; ".join(problems), EXIT_UNHEALTHY)
 
 
 def _entry_row(archive: ArchiveLocation, entry: CatalogEntry) -> dict[str, Any]:

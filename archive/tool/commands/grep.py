@@ -24,12 +24,20 @@ from ...log.member_directory import ArchiveLocation
 from ...reading.message_view import Vocabulary
 from ...reading.search import UNKNOWN_NAMES, MessageQuery, find_hits
 from ..output import EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_rows, print_stream
-from ..selection import ArchiveArgument, RecordingOption, expect_descriptor, find_location, load_catalog, tell_end
+from ..selection import (
+    ArchiveArgument,
+    RecordingOption,
+    expect_descriptor,
+    find_location,
+    find_log,
+    load_catalog,
+    tell_end,
+)
 from .progress import INTERVAL_MESSAGES, Advance, one_bar, progress_bars
 from .rows import HEADING, MessageRows, as_line
 
 PatternArgument = Annotated[
-    str | None, typer.Argument(metavar="[REGEX]", help="A regular expression over the payload's bytes, as UTF-8.")
+    str | None, typer.Argument(metavar="REGEX", help="A regular expression over the payload's bytes, as UTF-8.")
 ]
 FixedOption = Annotated[
     bool, typer.Option("-F", "--fixed", help="The pattern is a plain text, not a regular expression.")
@@ -64,6 +72,7 @@ FromOption = Annotated[
 ToOption = Annotated[
     int | None, typer.Option("--to-position", min=0, help="End before this position.", show_default=False)
 ]
+LogOption = Annotated[bool, typer.Option("--log", help="Only the log of a cluster's member.")]
 CountOption = Annotated[
     bool, typer.Option("-c", "--count", help="Print only the number of matches, for each recording.")
 ]
@@ -149,6 +158,7 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         since: SinceOption = None,
         until: UntilOption = None,
         recording_id: RecordingOption = None,
+        log: LogOption = False,
         from_position: FromOption = None,
         to_position: ToOption = None,
         count: CountOption = False,
@@ -156,12 +166,15 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
         context: ContextOption = 0,
         output: OutputOption = OutputFormat.TABLE,
     ) -> None:
-        """Print the messages with a given type, session, time or payload.
+        """Print the messages with a given type, session, time or payload; without a condition all of them.
 
-        Exit status 0 also if nothing is found; 10 if damage ended the search of a recording early.
+        -o jsonl prints whole payloads, as text, or as base64 where they are not text. The exit status is 0 also if
+        nothing is found, and 10 if damage ended the search of a recording early.
         """
-        if recording_id is None and (from_position is not None or to_position is not None):
-            fail("--from-position and --to-position need --recording-id: positions are those of one recording")
+        if log and recording_id is not None:
+            fail("--log and --recording-id: expected one of them")
+        if recording_id is None and not log and (from_position is not None or to_position is not None):
+            fail("--from-position and --to-position need --recording-id or --log: they are those of one recording")
         query = MessageQuery(
             registry=vocabulary.registry,
             type_names=choose_types(type_name or [], vocabulary.registry),
@@ -177,7 +190,7 @@ def build_grep(vocabulary: Vocabulary) -> Callable[..., None]:
             from_position=from_position,
             to_position=to_position,
         )
-        logs = _searchable(find_location(directory), recording_id)
+        logs = [find_log(directory)] if log else _searchable(find_location(directory), recording_id)
         if not count:
             show_hits(search, logs, limit, output)
             return

@@ -64,7 +64,6 @@ def show_tail(
     *,
     follow: bool,
     begin: int | None = None,
-    wait: Callable[[float], object] | None = None,
 ) -> None:
     """Print the last messages of a recording, or those from `begin` on; with `follow` also the new ones as they come.
 
@@ -72,14 +71,8 @@ def show_tail(
     """
     refuse_to_follow_as_json(output, follow=follow)
     follower = RecordingFollower(log)
-    messages = follow_rows(
-        follower,
-        MessageRows.of(log, vocabulary),
-        count,
-        wait=wait or threading.Event().wait,
-        is_followed=follow,
-        begin=begin,
-    )
+    rows = MessageRows.of(log, vocabulary)
+    messages = follow_rows(follower, rows, count, wait=pause, is_followed=follow, begin=begin)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             print_stream(messages, output, heading=HEADING, as_line=as_line)
@@ -120,3 +113,8 @@ def follow_rows(
         sys.stdout.flush()
         if not follower.is_ended:
             wait(pause_s)
+
+
+def pause(interval_s: float) -> None:
+    """Do nothing for a while."""
+    threading.Event().wait(interval_s)

@@ -31,7 +31,7 @@ def run(
     directory: Annotated[Path, typer.Option("--directory", help="Where the backup is written; made if need be.")],
     source: Annotated[
         BackupSource,
-        typer.Option("--source", help="Which member to copy from; follower: the leader only for want of one."),
+        typer.Option("--source", help="Which member to copy from; follower: the leader only if no follower can serve."),
     ] = _DEFAULTS.source,
     from_snapshot: Annotated[
         bool,

@@ -24,7 +24,7 @@ def show_level(
 ) -> None:
     """Show the feature level that is in force, and the highest that the services of each member know.
 
-    -o json prints the view that `trimaran members` prints, -o jsonl a member per line.
+    -o json prints the view that `trimaran member list` prints, -o jsonl a member per line.
     """
     asked = Inspection(settings, output, watch_every, timeout, ask)
     asked.show(MembersView, levels_table, lambda view: view.members)

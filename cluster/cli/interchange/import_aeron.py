@@ -37,7 +37,7 @@ from .passes import DryRunOption, pass_bar
 SourceArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="SOURCE...",
+        metavar="SOURCE",
         help="A member's directory, with its cluster and archive directories in it; or both, as CLUSTER,ARCHIVE.",
     ),
 ]

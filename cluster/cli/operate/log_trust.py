@@ -13,15 +13,8 @@ import typer
 
 from ....archive.tool.output import EXIT_FAILED, EXIT_USAGE, fail
 from ....service_api import ClusterError
-from ....service_api.cluster_id import ClusterId
-from ....service_api.net.transport import NetworkStack
 from ...documents.operations import Operation, run_operation
-from ..shared.setting_flags import (
-    load_cluster_id_from_flags,
-    load_consensus_endpoints,
-    load_network_from_flags,
-    with_member_flags,
-)
+from ..shared.setting_flags import AskedCluster, load_asked_cluster, with_member_flags
 
 _TIMEOUT_S: Final = 5.0
 
@@ -40,34 +33,30 @@ def trust(
     """Say whose log is valid where members hold before a range in which their logs differ.
 
     Members hold where no majority of independent copies has the same bytes; `trimaran health` names the range and the
-    members. Look at the range on each of them first: `trimaran log dump DIR`. Each member that has other bytes then
-    takes those of the member that you name, and all go on.
+    members. Look at the range on each of them first: `trimaran archive grep DIR --log`. Each member that has other
+    bytes then takes those of the member that you name, and all go on.
     """
-    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
-    if member not in endpoints:
-        fail(f"member_id={member} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
+    cluster = load_asked_cluster(settings)
+    cluster.only(member)
     if not confirm:
         fail("other members lose what they have there: look at it first, then repeat with --confirm", EXIT_USAGE)
-    network = load_network_from_flags(settings)
-    refusals = asyncio.run(_tell_all(endpoints, member, cluster_id, network))
+    refusals = asyncio.run(_tell_all(cluster, member))
     if refusals:
         fail("; ".join(refusals), EXIT_FAILED)
 
 
-async def _tell_all(
-    endpoints: dict[int, str], trusted_id: int, cluster_id: ClusterId, network: NetworkStack
-) -> list[str]:
+async def _tell_all(cluster: AskedCluster, trusted_id: int) -> list[str]:
     """Tell each member; give what those said that refused, or did not answer."""
     refusals = []
-    for member_id, endpoint in endpoints.items():
+    for member_id, endpoint in cluster.endpoints.items():
         try:
             asking = run_operation(
                 endpoint,
                 Operation.TRUST_LOG,
                 _TIMEOUT_S,
-                cluster_id=cluster_id,
+                cluster_id=cluster.cluster_id,
                 target_member_id=trusted_id,
-                network=network,
+                network=cluster.network,
             )
             async with aclosing(asking) as steps:
                 async for step in steps:

@@ -7,7 +7,7 @@ Exit status: 0 nothing is damaged; 10 a place is damaged, or was found in a memb
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, Final
 
@@ -20,7 +20,6 @@ from ....archive.tool.output import (
     EXIT_FAILED,
     EXIT_UNHEALTHY,
     EXIT_UNREACHABLE,
-    EXIT_USAGE,
     OutputFormat,
     OutputOption,
     fail,
@@ -30,18 +29,11 @@ from ....archive.tool.output import (
     print_object,
 )
 from ....service_api import ClusterError
-from ....service_api.cluster_id import ClusterId
 from ....service_api.documents.member_status import DamagedPlaceStatus, MemberStatus, ScrubStatus
-from ....service_api.net.transport import NetworkStack
 from ...documents.operations import Operation, run_operation
 from ..shared.cluster_report import ask_members
 from ..shared.every_group import of_every_group
-from ..shared.setting_flags import (
-    load_cluster_id_from_flags,
-    load_consensus_endpoints,
-    load_network_from_flags,
-    with_member_flags,
-)
+from ..shared.setting_flags import AskedCluster, load_asked_cluster, with_member_flags
 
 _STATUS_TIMEOUT_S: Final = 2.0
 _POLL_INTERVAL_S: Final = 0.2
@@ -92,13 +84,8 @@ def scrub(
     Exit status 0: nothing is damaged; 10: a place is damaged and not mended; 1: a member did not begin; 2: wrong usage;
     3: no member can be reached.
     """
-    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
-    network = load_network_from_flags(settings)
-    if member is not None:
-        if member not in endpoints:
-            fail(f"member_id={member} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
-        endpoints = {member: endpoints[member]}
-    report = asyncio.run(_run(endpoints, cluster_id, network, wait_s=wait, starts=start))
+    cluster = load_asked_cluster(settings).only(member)
+    report = asyncio.run(_run(cluster, wait_s=wait, starts=start))
     print_object(report.model_dump(mode="json"), output, lambda: _scrub_table(report.members))
     if all(each.scrub is None for each in report.members):
         fail("no member can be reached: " + "; ".join(each.detail for each in report.members), EXIT_UNREACHABLE)
@@ -111,16 +98,14 @@ def scrub(
         )
 
 
-async def _run(
-    endpoints: Mapping[int, str], cluster_id: ClusterId, network: NetworkStack, *, wait_s: float, starts: bool
-) -> ScrubReport:
-    before = {each.member_id: each for each in (await _look(endpoints, cluster_id, network)).members}
-    for member_id, endpoint in endpoints.items() if starts else ():
+async def _run(cluster: AskedCluster, *, wait_s: float, starts: bool) -> ScrubReport:
+    before = {each.member_id: each for each in (await _look(cluster)).members}
+    for member_id in cluster.endpoints if starts else ():
         if before[member_id].scrub is not None:
-            await _start(member_id, endpoint, cluster_id, network)
+            await _start(cluster, member_id)
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
-        report = await _look(endpoints, cluster_id, network)
+        report = await _look(cluster)
         is_over = all(_is_over(each, before[each.member_id], starts=starts) for each in report.members)
         if is_over or asyncio.get_running_loop().time() >= deadline_s:
             return report
@@ -135,9 +120,15 @@ def _is_over(now: MemberScrub, before: MemberScrub, *, starts: bool) -> bool:
     return has_run and not now.scrub.is_running and all(place.lost is not None for place in now.damaged_places)
 
 
-async def _start(member_id: int, endpoint: str, cluster_id: ClusterId, network: NetworkStack) -> None:
+async def _start(cluster: AskedCluster, member_id: int) -> None:
     try:
-        asking = run_operation(endpoint, Operation.SCRUB, _STATUS_TIMEOUT_S, cluster_id=cluster_id, network=network)
+        asking = run_operation(
+            cluster.endpoints[member_id],
+            Operation.SCRUB,
+            _STATUS_TIMEOUT_S,
+            cluster_id=cluster.cluster_id,
+            network=cluster.network,
+        )
         async with aclosing(asking) as steps:
             async for step in steps:
                 if step.is_final and step.step != "done":
@@ -146,7 +137,8 @@ async def _start(member_id: int, endpoint: str, cluster_id: ClusterId, network: 
         fail(f"member {member_id} did not begin: {error}", EXIT_FAILED)
 
 
-async def _look(endpoints: Mapping[int, str], cluster_id: ClusterId, network: NetworkStack) -> ScrubReport:
+async def _look(cluster: AskedCluster) -> ScrubReport:
+    endpoints, cluster_id, network = cluster
     reports = await ask_members(endpoints, _STATUS_TIMEOUT_S, cluster_id=cluster_id, network=network)
     members = [_describe(report.member_id, report.status, str(report.detail or report.outcome)) for report in reports]
     return ScrubReport(members=members)

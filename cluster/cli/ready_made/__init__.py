@@ -1,1 +1,1 @@
-"""`trimaran serve`, and a command for each service that is ready to run."""
+"""`trimaran up`, and a command for each service that is ready to run."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
-from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, fail
+from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE, SHARED_PANEL, fail
 from ....client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
 from ....client.typed import SyncTypedClient
 from ....service_api.cluster_id import format_cluster_id
@@ -30,15 +30,18 @@ UserOption = Annotated[
         "--user",
         envvar=USER_VARIABLE,
         metavar="NAME",
-        help=f"Who you are, where the cluster asks; the password is in {PASSWORD_VARIABLE}.",
+        help=f"Who you are; the password is in {PASSWORD_VARIABLE}.",
+        rich_help_panel=SHARED_PANEL,
         show_default=False,
     ),
 ]
 WaitOption = Annotated[
-    float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.")
+    float,
+    typer.Option(
+        "--timeout", min=0.1, metavar="SECONDS", help="How long to look for a leader.", rich_help_panel=SHARED_PANEL
+    ),
 ]
 
-NamePrefixArgument = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only names that begin so.")]
 EntryLimitOption = Annotated[int, typer.Option("-n", "--limit", min=1, help="End after this many.")]
 
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
@@ -93,11 +96,16 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
         yield client
 
 
-def read_argument(text: str) -> bytes:
-    """Give an argument as bytes in UTF-8; of "-" what is in standard input."""
-    return sys.stdin.buffer.read() if text == "-" else text.encode()
+def reply_row(reply: Any) -> dict[str, Any]:  # a class of messages, whichever
+    """Return a reply by field names, as JSON can hold it; of bytes the text that they are in UTF-8, or \\xNN."""
+    return {field.name: _shown(getattr(reply, field.name)) for field in fields(reply)}
 
 
-def as_text(data: bytes) -> str:
-    """Show bytes as the text that they are in UTF-8; what is no such text as \\xNN."""
-    return data.decode("utf-8", "backslashreplace")
+def _shown(value: Any) -> Any:
+    if is_dataclass(value):
+        return reply_row(value)
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return round(value, 6) if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""`trimaran counters`: counters and rate limits of a cluster that serves them (`trimaran serve counters`).
+"""`trimaran counters`: counters and rate limits of a cluster that serves them (`trimaran up counters`).
 
 Exit status: 0; 1 the service said no, or nobody is admitted; 2 wrong usage; 3 no leader in time; 12 refused.
 """
@@ -6,133 +6,99 @@ Exit status: 0; 1 the service said no, or nobody is admitted; 2 wrong usage; 3 n
 from __future__ import annotations
 
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from ....archive.tool.output import EXIT_FAILED, new_group, print_line
 from ....client.ready_made import SyncCountersClient
-from ..shared.setting_flags import with_client_flags
-from .client import EntryLimitOption, NamePrefixArgument, UserOption, WaitOption, connected
+from ....service_api.ready_made.counters import (
+    AdmissionAnswer,
+    AskAdmission,
+    Counted,
+    CountUp,
+    DefineRateLimit,
+    DeleteCounter,
+    ReadCounter,
+    SetCounter,
+)
+from .client import EntryLimitOption
+from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_row, show_rows
 
-app: Final = new_group("Counters and rate limits of a cluster that serves them.")
+_COUNTERS: Final = ServiceCommands(
+    "counters", "Counters and rate limits of a cluster that serves them.", SyncCountersClient
+)
+app: Final = _COUNTERS.app
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The counter.", show_default=False)]
-LimitArgument = Annotated[str, typer.Argument(metavar="LIMIT", help="The rate limit.", show_default=False)]
-BoundOption = Annotated[int | None, typer.Option(metavar="NUMBER", help="Refuse what would go beyond.")]
-
-
-@app.command("add", epilog="Example: trimaran counters add visits 5 --maximum 100 --config trimaran-data/cluster.toml")
-@with_client_flags
-def add_to_counter(
-    name: NameArgument,
-    amount: Annotated[int, typer.Argument(metavar="AMOUNT", help="May be negative.")] = 1,
-    minimum: BoundOption = None,
-    maximum: BoundOption = None,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
-) -> None:
-    """Add to a counter, and print its value."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        typer.echo(counters.add(name, amount, minimum=minimum, maximum=maximum))
+_NAME: Final = FieldFlag("The counter.")
+_LIMIT: Final = FieldFlag("The rate limit.", metavar="LIMIT")
 
 
-@app.command("set", epilog="Example: trimaran counters set visits 0 --expected 5 --config trimaran-data/cluster.toml")
-@with_client_flags
-def set_counter_value(
-    name: NameArgument,
-    value: Annotated[int, typer.Argument(metavar="VALUE", show_default=False)],
-    expected: Annotated[
-        int | None, typer.Option("--expected", metavar="VALUE", help="Only if the counter has this value.")
-    ] = None,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
-) -> None:
-    """Set a counter, and print its value."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        typer.echo(counters.set(name, value, expected=expected))
+def _show_value(counted: Counted) -> None:
+    typer.echo(counted.value)
 
 
-@app.command("get", epilog="Example: trimaran counters get visits --config trimaran-data/cluster.toml")
-@with_client_flags
-def get_counter(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
-    """Print a counter's value; 0 if it was never set."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        typer.echo(counters.get(name))
+def _show_admission(answer: AdmissionAnswer) -> int:
+    show_row(answer)
+    return exit_unless(answer.is_admitted)
 
 
-@app.command("delete", epilog="Example: trimaran counters delete visits --config trimaran-data/cluster.toml")
-@with_client_flags
-def delete_counter_command(
-    name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any
-) -> None:
-    """Forget a counter; exit status 1 if there is none."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        is_found = counters.delete(name)
-    raise typer.Exit(0 if is_found else EXIT_FAILED)
+_COUNTERS.message(
+    "add visits 5 --maximum 100",
+    CountUp,
+    "Add to a counter, and print its value.",
+    show=_show_value,
+    name=_NAME,
+    amount=FieldFlag("May be negative.", "AMOUNT"),
+    minimum=FieldFlag("Refuse what would go below."),
+    maximum=FieldFlag("Refuse what would go beyond."),
+)
+_COUNTERS.message(
+    "set visits 0 --expected 5",
+    SetCounter,
+    "Set a counter, and print its value.",
+    show=_show_value,
+    name=_NAME,
+    value=FieldFlag("The new value."),
+    expected=FieldFlag("Only if the counter has this value."),
+)
+_COUNTERS.message(
+    "get visits", ReadCounter, "Print a counter's value; 0 if it was never set.", show=_show_value, name=_NAME
+)
+_COUNTERS.message(
+    "delete visits", DeleteCounter, "Forget a counter; exit status 1 if there is none.", show=exit_unless, name=_NAME
+)
+_COUNTERS.message(
+    "limit login 5 60",
+    DefineRateLimit,
+    "Define a rate limit, or change it.",
+    show=show_row,
+    name=_LIMIT,
+    count=FieldFlag("Admissions of each key."),
+    period_s=FieldFlag("The time in which they are admitted.", metavar="SECONDS"),
+    burst=FieldFlag("At once. [default: COUNT]", metavar="COUNT"),
+)
+_COUNTERS.message(
+    "admit login 203.0.113.7",
+    AskAdmission,
+    "Ask whether a key may pass under a rate limit; exit status 1 if not.",
+    show=_show_admission,
+    limit=_LIMIT,
+    key=FieldFlag("Who or what is limited."),
+    cost=FieldFlag("How much it counts; 0 only looks.", minimum=0),
+)
 
 
-@app.command("list", epilog="Example: trimaran counters list vis --config trimaran-data/cluster.toml")
-@with_client_flags
-def list_counters_command(
-    prefix: NamePrefixArgument = "",
+@_COUNTERS.command("list vis")
+def list_counters(
+    counters: SyncCountersClient,
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")] = "",
     limit: EntryLimitOption = 1_000,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
 ) -> None:
     """Print counters by name, one JSON object on each line."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        for counted in islice(counters.scan(prefix), limit):
-            print_line({"name": counted.name, "value": counted.value})
+    show_rows(islice(counters.scan(prefix), limit))
 
 
-@app.command("limit", epilog="Example: trimaran counters limit login 5 60 --config trimaran-data/cluster.toml")
-@with_client_flags
-def define_limit_command(
-    name: LimitArgument,
-    count: Annotated[int, typer.Argument(metavar="COUNT", help="Admissions of each key.", show_default=False)],
-    period: Annotated[float, typer.Argument(metavar="SECONDS", help="In which time.", show_default=False)],
-    burst: Annotated[int | None, typer.Option("--burst", metavar="COUNT", help="At once. [default: COUNT]")] = None,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
-) -> None:
-    """Define a rate limit, or change it."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        limit = counters.define_limit(name, count, period, burst=burst)
-        print_line({"name": limit.name, "count": limit.count, "period_s": limit.period_s, "burst": limit.burst})
-
-
-@app.command("limits", epilog="Example: trimaran counters limits --config trimaran-data/cluster.toml")
-@with_client_flags
-def list_limits_command(user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
+@_COUNTERS.command("limits")
+def list_limits(counters: SyncCountersClient) -> None:
     """Print all rate limits, one JSON object on each line."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        for limit in counters.limits():
-            print_line({"name": limit.name, "count": limit.count, "period_s": limit.period_s, "burst": limit.burst})
-
-
-@app.command("admit", epilog="Example: trimaran counters admit login 203.0.113.7 --config trimaran-data/cluster.toml")
-@with_client_flags
-def ask_admission_command(
-    limit: LimitArgument,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Who or what is limited.", show_default=False)],
-    cost: Annotated[int, typer.Option("--cost", min=0, help="How much it counts; 0 only looks.")] = 1,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
-) -> None:
-    """Ask whether a key may pass under a rate limit; exit status 1 if not."""
-    with connected(SyncCountersClient, settings, user, timeout) as counters:
-        answer = counters.admit(limit, key, cost)
-        print_line(
-            {
-                "is_admitted": answer.is_admitted,
-                "remaining": answer.remaining,
-                "retry_after_s": round(answer.retry_after_s, 6),
-            }
-        )
-    raise typer.Exit(0 if answer.is_admitted else EXIT_FAILED)
+    show_rows(counters.limits())

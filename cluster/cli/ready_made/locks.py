@@ -1,4 +1,4 @@
-"""`trimaran locks`: the locks of a cluster that serves them (`trimaran serve locks`).
+"""`trimaran locks`: the locks of a cluster that serves them (`trimaran up locks`).
 
 Exit status: 0; 1 the service said no, nobody holds the lock, or it was not granted or was lost; 2 wrong usage; 3 no
 leader in time; 12 refused. `run` otherwise has the status of its command, or 128 and the number of the signal that
@@ -16,69 +16,42 @@ from typing import Annotated, Any, Final
 import typer
 import uvloop
 
-from ....archive.tool.output import EXIT_FAILED, new_group, print_line
 from ....client.ready_made import SyncLocksClient
 from ....service_api.errors import ConfigurationError
-from ....service_api.ready_made.locks import LockHolder
+from ....service_api.ready_made.locks import LockState, ReadLock
 from ..shared.setting_flags import with_client_flags
-from .client import (
-    EntryLimitOption,
-    NamePrefixArgument,
-    UserOption,
-    WaitOption,
-    as_text,
-    config_of_client,
-    connected,
-    errors_as_exits,
-)
+from .client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits
 from .locked_command import LockedCommand
+from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_row, show_rows
 
-app: Final = new_group("Locks of a cluster that serves them.")
+_LOCKS: Final = ServiceCommands("locks", "Locks of a cluster that serves them.", SyncLocksClient)
+app: Final = _LOCKS.app
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The lock.", show_default=False)]
+_NAME: Final = FieldFlag("The lock.")
 
 
-@app.command("list", epilog="Example: trimaran locks list reports/ --config trimaran-data/cluster.toml")
-@with_client_flags
-def list_locks_command(
-    prefix: NamePrefixArgument = "",
+def _show_state(state: LockState) -> int:
+    show_row(state)
+    return exit_unless(state.holders)
+
+
+_LOCKS.message(
+    "show reports/daily",
+    ReadLock,
+    "Print who holds a lock and who waits for it, in order; exit status 1 if nobody holds it.",
+    show=_show_state,
+    name=_NAME,
+)
+
+
+@_LOCKS.command("list reports/")
+def list_locks(
+    locks: SyncLocksClient,
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="Only names that begin so.")] = "",
     limit: EntryLimitOption = 1_000,
-    user: UserOption = "",
-    timeout: WaitOption = 5.0,
-    **settings: Any,
 ) -> None:
     """Print the locks that are held by name, one JSON object on each line."""
-    with connected(SyncLocksClient, settings, user, timeout) as locks:
-        for lock in islice(locks.scan(prefix), limit):
-            print_line(
-                {
-                    "name": lock.name,
-                    "is_exclusive": lock.is_exclusive,
-                    "token": lock.token,
-                    "holder_count": lock.holder_count,
-                    "waiter_count": lock.waiter_count,
-                }
-            )
-
-
-@app.command("show", epilog="Example: trimaran locks show reports/daily --config trimaran-data/cluster.toml")
-@with_client_flags
-def show_lock_command(name: NameArgument, user: UserOption = "", timeout: WaitOption = 5.0, **settings: Any) -> None:
-    """Print who holds a lock and who waits for it, in order; exit status 1 if nobody holds it."""
-    with connected(SyncLocksClient, settings, user, timeout) as locks:
-        state = locks.inspect(name)
-    print_line({"name": state.name, "holders": [*map(_shown, state.holders)], "waiters": [*map(_shown, state.waiters)]})
-    if not state.holders:
-        raise typer.Exit(EXIT_FAILED)
-
-
-def _shown(holder: LockHolder) -> dict[str, object]:
-    return {
-        "session_id": holder.session_id,
-        "is_exclusive": holder.is_exclusive,
-        "value": as_text(holder.value),
-        "token": holder.token,
-    }
+    show_rows(islice(locks.scan(prefix), limit))
 
 
 @app.command(
@@ -86,10 +59,10 @@ def _shown(holder: LockHolder) -> dict[str, object]:
 )
 @with_client_flags
 def run_locked_command(
-    name: NameArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help=_NAME.help, show_default=False)],
     command: Annotated[
         list[str],
-        typer.Argument(metavar="COMMAND...", help="What to run, with its arguments, after --.", show_default=False),
+        typer.Argument(metavar="COMMAND", help="The program to run, with its arguments, after --.", show_default=False),
     ],
     wait: Annotated[
         float | None,
@@ -101,7 +74,7 @@ def run_locked_command(
     ] = 10.0,
     shared: Annotated[bool, typer.Option("--shared", help="Hold the lock beside other shared holders.")] = False,
     value: Annotated[
-        str, typer.Option("--value", metavar="TEXT", help="What others see of you. [default: host and process id]")
+        str, typer.Option("--value", metavar="TEXT", help="The text that others see. [default: host and process id]")
     ] = "",
     grace: Annotated[
         float,

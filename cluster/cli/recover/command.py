@@ -54,7 +54,7 @@ app: Final = new_group("Make a cluster of what is left when too many members are
 
 DirectoriesArgument = Annotated[
     list[str],
-    typer.Argument(metavar="DIR...", help="Directories of stopped members, damaged or not: all that are left."),
+    typer.Argument(metavar="DIR", help="Directories of stopped members, damaged or not: all that are left."),
 ]
 ChooseOption = Annotated[
     str | None,

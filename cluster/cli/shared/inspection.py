@@ -1,4 +1,4 @@
-"""The common part of `trimaran members`, `sessions` and `timers`: ask the members, show the leader's answer.
+"""The common part of `trimaran member list`, `sessions` and `timers`: ask the members, show the leader's answer.
 
 All members are asked at once, so a member that is down costs nothing but its row. The leader's answer is shown, because
 the leader knows most.
@@ -9,7 +9,7 @@ Exit status: 0 a leader answered; 2 wrong usage; 3 unreachable; 11 no leader: wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -26,13 +26,11 @@ from ....archive.tool.output import (
     print_object,
     print_rows,
 )
-from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from ....service_api.documents.member_status import find_leader, leads, term_order
-from ....service_api.errors import ClusterError, ConfigurationError
-from ....service_api.net.transport import SOCKETS, NetworkStack
+from ....service_api.errors import ClusterError
 from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
-from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
+from .setting_flags import AskedCluster, load_asked_cluster
 from .watching import watch
 
 LEADER_STYLE: Final = "bold green"
@@ -76,19 +74,10 @@ class Inspection:
         Raises:
             Exit: no member answers, or none of them leads.
         """
-        endpoints, cluster_id = self._endpoints(), load_cluster_id_from_flags(self.settings)
-        network = load_network_from_flags(self.settings)
+        cluster = load_asked_cluster(self.settings).only(self.member_id)
 
         async def ask() -> ViewT:
-            return await ask_for_best(
-                endpoints,
-                view,
-                self.timeout_s,
-                offset=self.offset,
-                limit=self.limit,
-                cluster_id=cluster_id,
-                network=network,
-            )
+            return await ask_for_best(cluster, view, self.timeout_s, offset=self.offset, limit=self.limit)
 
         try:
             if self.interval_s is not None:
@@ -104,29 +93,9 @@ class Inspection:
         if self.member_id is None and not leads(answer):
             fail(f"no leader: member {answer.answered_by} answers, {answer.state}", EXIT_NO_LEADER)
 
-    def _endpoints(self) -> dict[int, str]:
-        """Return the consensus endpoints of the members to ask.
-
-        Raises:
-            ConfigurationError: `--ask` names no member.
-        """
-        endpoints = load_consensus_endpoints(self.settings)
-        if self.member_id is None:
-            return endpoints
-        if self.member_id not in endpoints:
-            raise ConfigurationError(f"no such member: --ask {self.member_id} expected one of {[*endpoints]}")
-        return {self.member_id: endpoints[self.member_id]}
-
 
 async def ask_for_best(
-    endpoints: Mapping[int, str],
-    view: type[ViewT],
-    timeout_s: float,
-    *,
-    offset: int,
-    limit: int,
-    cluster_id: ClusterId = NULL_CLUSTER_ID,
-    network: NetworkStack = SOCKETS,
+    cluster: AskedCluster, view: type[ViewT], timeout_s: float, *, offset: int = 0, limit: int = ROW_LIMIT
 ) -> ViewT:
     """Ask every member at once; return the leader's answer, or without a leader the one of the highest term.
 
@@ -135,17 +104,8 @@ async def ask_for_best(
     """
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(
-                _ask(
-                    member_id,
-                    inspect_member(
-                        endpoint, view, timeout_s, offset=offset, limit=limit, cluster_id=cluster_id, network=network
-                    ),
-                    endpoint,
-                ),
-                name=f"inspect-{member_id}",
-            )
-            for member_id, endpoint in endpoints.items()
+            group.create_task(_ask(cluster, member_id, view, timeout_s, offset, limit), name=f"inspect-{member_id}")
+            for member_id in cluster.endpoints
         ]
     results = [task.result() for task in asked]
     views = [result for result in results if not isinstance(result, str)]
@@ -154,9 +114,18 @@ async def ask_for_best(
     return find_leader(views) or max(views, key=term_order)
 
 
-async def _ask(member_id: int, asking: Awaitable[ViewT], endpoint: str) -> ViewT | str:
+async def _ask(
+    cluster: AskedCluster, member_id: int, view: type[ViewT], timeout_s: float, offset: int, limit: int
+) -> ViewT | str:
+    endpoint = cluster.endpoints[member_id]
     try:
-        answer = await asking
+        answer = await inspect_member(
+            *(endpoint, view, timeout_s),
+            offset=offset,
+            limit=limit,
+            cluster_id=cluster.cluster_id,
+            network=cluster.network,
+        )
     except StatusQueryError as error:
         return f"member {member_id}: {error}"
     if answer.answered_by != member_id:

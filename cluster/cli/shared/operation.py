@@ -1,4 +1,4 @@
-"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `entry skip` and `leader transfer`.
+"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `log skip` and `leader transfer`.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. While the leader
 changes, the command follows: what a member has refused, or could not be asked, is asked of the one that leads then.
@@ -14,7 +14,7 @@ the cluster or because the caller may not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import StrEnum
 from typing import Annotated, Any, Final, NamedTuple, NoReturn
@@ -27,14 +27,13 @@ from ....archive.tool.output import (
     EXIT_NO_LEADER,
     EXIT_REFUSED,
     EXIT_UNREACHABLE,
-    EXIT_USAGE,
+    SHARED_PANEL,
     OutputFormat,
     ended_by_reader,
     fail,
     print_line,
 )
 from ....service_api import ClusterError
-from ....service_api.cluster_id import ClusterId
 from ....service_api.documents.member_status import MemberStatus, find_leader, is_in_term, term_order
 from ....service_api.endpoint import Endpoint
 from ....service_api.net.transport import NetworkStack
@@ -42,7 +41,7 @@ from ...core.vocabulary.control_toggle import ActionStep
 from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
 from ...documents.query import Outcome, StatusQueryError, query_status
 from .cluster_report import MemberReport, ask_members
-from .setting_flags import load_cluster_id_from_flags, load_consensus_endpoints, load_network_from_flags
+from .setting_flags import AskedCluster, load_asked_cluster
 
 _STATUS_TIMEOUT_S: Final = 2.0
 _LOOK_INTERVAL_S: Final = 0.1
@@ -54,7 +53,14 @@ _ELECTION_S: Final = 5.0
 """How long a command waits for a leader while there is none."""
 
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="The longest time for the whole command.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.01,
+        metavar="SECONDS",
+        help="The longest time for the whole command.",
+        rich_help_panel=SHARED_PANEL,
+    ),
 ]
 
 
@@ -69,10 +75,11 @@ class OperationPart(StrEnum):
 
 
 class MemberPart(BaseModel):
-    """One member's part in an operation."""
+    """One member's part in an operation: a line of `-o jsonl`, as each step is."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    schema_version: int = 1
     operation: Operation
     member_id: int
     part: OperationPart
@@ -84,6 +91,7 @@ class OperationReport(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
+    schema_version: int = 1
     operation: Operation
     outcome: ActionStep
     """The last step: done, refused, failed or unknown."""
@@ -114,14 +122,12 @@ def carry_out(
     Raises:
         Exit: it was not done, or not by all.
     """
-    endpoints, cluster_id = load_consensus_endpoints(settings), load_cluster_id_from_flags(settings)
-    network = load_network_from_flags(settings)
+    cluster = load_asked_cluster(settings)
     for member_id in (target_member_id, asked_member_id):
-        if member_id is not None and member_id not in endpoints:
-            fail(f"member_id={member_id} expected one of {sorted(endpoints)}: see --members", EXIT_USAGE)
+        cluster.only(member_id)
     wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id, feature_level)
     with ended_by_reader():
-        asyncio.run(_carry_out(wanted, endpoints, timeout_s, output, cluster_id, network))
+        asyncio.run(_carry_out(wanted, cluster, timeout_s, output))
 
 
 class _Wanted(NamedTuple):
@@ -136,17 +142,10 @@ class _Wanted(NamedTuple):
     feature_level: int | None
 
 
-async def _carry_out(
-    wanted: _Wanted,
-    endpoints: dict[int, str],
-    timeout_s: float,
-    output: OutputFormat,
-    cluster_id: ClusterId,
-    network: NetworkStack,
-) -> None:
+async def _carry_out(wanted: _Wanted, cluster: AskedCluster, timeout_s: float, output: OutputFormat) -> None:
     deadline_s = asyncio.get_running_loop().time() + timeout_s
     operation, asked_id = wanted.operation, wanted.asked_member_id
-    asking = _Asking(wanted, endpoints, deadline_s, output, cluster_id, network)
+    asking = _Asking(wanted, cluster, deadline_s, output)
     if asked_id is None:
         asked_id, answer = await asking.ask_leader()
     else:
@@ -156,10 +155,10 @@ async def _carry_out(
     steps = answer.steps
     last = steps[-1]
     parts: list[MemberPart] = []
-    watched = {asked_id: endpoints[asked_id]} if operation is Operation.STOP_MEMBER else endpoints
+    watched = cluster.only(asked_id if operation is Operation.STOP_MEMBER else None)
     is_of_all = operation is not Operation.TRANSFER  # which the new leader has done
     if is_of_all and last.log_position is not None and (last.step is ActionStep.DONE or operation in _STOPPING):
-        async with aclosing(_watch_members(operation, watched, last.log_position, deadline_s, network)) as done:
+        async with aclosing(_watch_members(operation, watched, last.log_position, deadline_s)) as done:
             async for part in done:
                 parts.append(part)
                 _print_part(part, output)
@@ -214,18 +213,9 @@ class _Leader(NamedTuple):
 class _Asking:
     """Asks members of one cluster for one operation."""
 
-    def __init__(
-        self,
-        wanted: _Wanted,
-        endpoints: Mapping[int, str],
-        deadline_s: float,
-        output: OutputFormat,
-        cluster_id: ClusterId,
-        network: NetworkStack,
-    ) -> None:
-        self._wanted, self._endpoints, self._output = wanted, endpoints, output
+    def __init__(self, wanted: _Wanted, cluster: AskedCluster, deadline_s: float, output: OutputFormat) -> None:
+        self._wanted, self._cluster, self._output = wanted, cluster, output
         self._deadline_s = deadline_s
-        self._cluster_id, self._network = cluster_id, network
 
     def __repr__(self) -> str:
         return f"<_Asking {self._wanted.operation} left_s={self._left_s:.1f}>"
@@ -245,7 +235,9 @@ class _Asking:
             if key in undone:
                 return leader.member_id, undone[key]
             if change is not None and change.endpoints:
-                await _expect_to_belong(change, leader.asked, min(self._left_s, _STATUS_TIMEOUT_S), self._network)
+                await _expect_to_belong(
+                    change, leader.asked, min(self._left_s, _STATUS_TIMEOUT_S), self._cluster.network
+                )
             answer = await self.ask(leader.asked.member_id)
             if answer.outcome is Outcome.NOT_ALLOWED:
                 answer = await self._ask_here(leader.member_id) or answer
@@ -257,15 +249,15 @@ class _Asking:
         """Have one member do it, and print each step as it is told."""
         wanted, steps = self._wanted, list[OperationProgress]()
         asking = run_operation(
-            self._endpoints[asked_id],
+            self._cluster.endpoints[asked_id],
             wanted.operation,
             self._left_s,
             log_position=wanted.log_position,
             change=wanted.change,
             target_member_id=wanted.target_member_id,
             feature_level=wanted.feature_level,
-            cluster_id=self._cluster_id,
-            network=self._network,
+            cluster_id=self._cluster.cluster_id,
+            network=self._cluster.network,
         )
         try:
             async with aclosing(asking) as progress:
@@ -285,8 +277,8 @@ class _Asking:
 
     async def _ask_here(self, leader_id: int) -> _Answer | None:
         """Have a member on this machine pass the order on; None where there is none, or it does not pass it on."""
-        for member_id, endpoint in self._endpoints.items():
-            if member_id != leader_id and self._network.reaches_locally(Endpoint.parse(endpoint)):
+        for member_id, endpoint in self._cluster.endpoints.items():
+            if member_id != leader_id and self._cluster.network.reaches_locally(Endpoint.parse(endpoint)):
                 answer = await self.ask(member_id)
                 if not answer.is_undone:
                     return answer
@@ -299,9 +291,10 @@ class _Asking:
         """
         loop = asyncio.get_running_loop()
         until_s = min(self._deadline_s, loop.time() + _ELECTION_S)
+        endpoints, cluster_id, network = self._cluster
         while True:
             limit_s = min(self._left_s, _STATUS_TIMEOUT_S)
-            reports = await ask_members(self._endpoints, limit_s, cluster_id=self._cluster_id, network=self._network)
+            reports = await ask_members(endpoints, limit_s, cluster_id=cluster_id, network=network)
             other = next((report for report in reports if report.outcome is Outcome.OTHER_CLUSTER), None)
             if other is not None:
                 fail(f"refused: {other.detail}", EXIT_REFUSED)
@@ -372,14 +365,14 @@ async def _expect_to_belong(
 
 
 async def _watch_members(
-    operation: Operation, endpoints: Mapping[int, str], log_position: int, deadline_s: float, network: NetworkStack
+    operation: Operation, cluster: AskedCluster, log_position: int, deadline_s: float
 ) -> AsyncGenerator[MemberPart, None]:
     """Ask every member again and again until each has done its part, cannot be reached, or time is up."""
     loop = asyncio.get_running_loop()
-    open_parts = dict(endpoints)
+    open_parts = dict(cluster.endpoints)
     while True:
         left_s = deadline_s - loop.time()
-        reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)), network=network)
+        reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)), network=cluster.network)
         for report in reports:
             part = _part_of(operation, report, log_position, is_late=left_s <= 0)
             if part is not None:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 import typer
 
 from ....archive.log.group_directories import find_group_count, group_directory
+from ....archive.tool.output import SHARED_PANEL, HelpAllOption, fail
 from ....service_api.cluster_id import ClusterId
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ClusterError, ConfigurationError
 from ....service_api.net.transport import NetworkStack
 from ....service_api.tls import TlsSettings, client_network
-from ...settings.config import TLS_PREFIX, MemberEndpoints, NodeConfig
+from ...settings.config import MemberEndpoints, NodeConfig
 from ...settings.config_layers import (
     LoadedConfig,
     find_missing,
@@ -36,93 +37,128 @@ from ...settings.config_layers import (
     load_tls,
     setting_kind,
 )
+from ...settings.fields import setting_heading
 from ...settings.groups import group_members
 from ...settings.health_limits import HealthLimits
 from ...settings.variables import CONFIG_FILE_VARIABLE
 
-CONFIG_FLAG: Final = typer.Option("--config", "-c", metavar="FILE", help="A TOML file of settings.", show_default=False)
-_ASKING: Final = (
-    "members",
-    "cluster_id",
-    "groups",
-    "group",
-    *(name for name in NodeConfig.model_fields if name.startswith(TLS_PREFIX)),
-)
-"""The settings of a command that is a client."""
-
-
-def setting_parameters(names: Collection[str] | None = None) -> list[inspect.Parameter]:
-    """One keyword-only parameter per setting, or per setting named, in the model's order; `config_file` before them."""
-    parameters = [_parameter("config_file", str | None, CONFIG_FLAG)]
-    for name, field in NodeConfig.model_fields.items():
-        if names is not None and name not in names:
-            continue
-        is_switch = field.annotation is bool
-        flag = flag_name(name)
-        option = typer.Option(
-            f"{flag}/--no-{flag[2:]}" if is_switch else flag,
-            metavar=None if is_switch else name.rpartition("_")[2].upper(),
-            help=_help_of(name),
+_CONFIG: Final = inspect.Parameter(
+    "config_file",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            *("--config", "-c"),
+            metavar="FILE",
+            help="Settings in TOML; or use TRIMARAN_* variables.",
             show_default=False,
-        )
-        parameters.append(_parameter(name, bool | None if is_switch else str | None, option))
-    return parameters
+            rich_help_panel=SHARED_PANEL,
+        ),
+    ],
+)
+_HELP_ALL: Final = inspect.Parameter(
+    "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAllOption
+)
+_CLIENT_HELP: Final = {
+    "members": "Every member: ID=HOST:BASE_PORT,...",
+    "cluster_id": "Its id, as `trimaran status` shows it.",
+    "groups": "The number of groups that it has.",
+    "group": "The group to ask, from 0 on.",
+    "tls_authorities": "Certificates of authorities; this turns TLS on.",
+    "tls_certificate": "The certificate to show, in PEM.",
+    "tls_key": "The private key of the certificate.",
+    "tls_verify": "Check a member by: name, cluster or auto.",
+    "tls_spiffe_prefix": "Trust domain and path of SPIFFE identities.",
+}
+"""The settings of a command that is a client, and what each means to it."""
+_MEMBER_HELP: Final = _CLIENT_HELP | {"directory": "Ask a member of this machine by its directory."}
+"""Those of a command that may be shown to a member by its directory, too."""
+
+
+def with_setting_flags(excluded: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the flag of every setting but those in `excluded` to a command, whose `**settings` receive them.
+
+    The parameters of the command come first. `--help` shows those settings that have no default, `--help-all` all.
+    """
+    parameters = [
+        _setting_parameter(name, _help_of(name), None if field.is_required() else f"Settings: {setting_heading(name)}")
+        for name, field in NodeConfig.model_fields.items()
+        if name not in excluded
+    ]
+    return lambda function: _with_parameters(function, [*parameters, _HELP_ALL])
+
+
+def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of members, their cluster, TLS, and the directory of one of them; else as `with_setting_flags`."""
+    return _with_shared(function, _MEMBER_HELP)
+
+
+def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
+    return _with_shared(function, _CLIENT_HELP)
+
+
+def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
+    limits = [
+        _setting_parameter(each.name, _help_of(each.name), "Settings: limits of health")
+        for each in fields(HealthLimits)
+    ]
+    return _with_shared(function, _MEMBER_HELP, [*limits, _HELP_ALL])
+
+
+def _with_shared(
+    function: Callable[..., None], texts: Mapping[str, str], own: Collection[inspect.Parameter] = ()
+) -> Callable[..., None]:
+    return _with_parameters(
+        function, [*own, *(_setting_parameter(name, text, SHARED_PANEL) for name, text in texts.items())]
+    )
+
+
+def _with_parameters(function: Callable[..., None], added: Collection[inspect.Parameter]) -> Callable[..., None]:
+    """Give a command more parameters, after its own; one of a name that the command has is left out."""
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters = {p.name: p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*added, _CONFIG, *own)}
+    ordered = [parameters[name] for name in dict.fromkeys(p.name for p in (*own, _CONFIG, *added))]
+
+    def command(**values: Any) -> None:
+        values.pop("help_all", None)  # done before the command
+        function(**values)
+
+    command.__doc__ = function.__doc__
+    command.__name__ = function.__name__
+    command.__annotations__ = {p.name: p.annotation for p in ordered} | {"return": None}
+    command.__dict__["__signature__"] = inspect.Signature(ordered)
+    return command
+
+
+def _setting_parameter(name: str, text: str, panel: str | None) -> inspect.Parameter:
+    is_switch = NodeConfig.model_fields[name].annotation is bool
+    flag = flag_name(name)
+    option = typer.Option(
+        f"{flag}/--no-{flag[2:]}" if is_switch else flag,
+        metavar=None if is_switch else _metavar(name),
+        help=text,
+        show_default=False,
+        rich_help_panel=panel,
+    )
+    annotation: Any = Annotated[bool | None if is_switch else str | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _metavar(name: str) -> str:
+    """Return the placeholder of a setting's value: the last word of its name, where nothing says more."""
+    text = NodeConfig.model_fields[name].description or ""
+    first = text.partition(" ")[0]
+    return {"file": "FILE", "directory": "DIR"}.get(first, name.rpartition("_")[2].upper())
 
 
 def _help_of(name: str) -> str:
     """Return what a setting means, and its default as it would be written; a flag itself has none, as layers follow."""
     field = NodeConfig.model_fields[name]
-    if field.is_required():
-        return f"{field.description}  [required]"
-    default = setting_kind(name).show(field.default)
+    default = "" if field.is_required() else setting_kind(name).show(field.default)
     return f"{field.description}  [default: {default}]" if default else str(field.description)
-
-
-def _parameter(name: str, annotation: Any, option: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, option]
-    )
-
-
-def with_setting_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add every setting's flag to a command: its `**settings` receive them, its own parameters come first."""
-    return _with_flags(function, None)
-
-
-def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of members, their cluster, TLS, and the directory of one of them; else as `with_setting_flags`."""
-    return _with_flags(function, (*_ASKING, "directory"))
-
-
-def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, _ASKING)
-
-
-def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the flags of `with_member_flags` and the limits of health to a command; otherwise as `with_setting_flags`."""
-    return _with_flags(function, (*_ASKING, "directory", *(field.name for field in fields(HealthLimits))))
-
-
-def _with_flags(function: Callable[..., None], names: Collection[str] | None) -> Callable[..., None]:
-    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.kind is not p.VAR_KEYWORD]
-    others = None if names is None else {*names} - {p.name for p in own}
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own] + setting_parameters(others)
-
-    def command(**values: Any) -> None:
-        function(**values)
-
-    command.__doc__ = function.__doc__
-    command.__name__ = function.__name__
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    command.__dict__["__signature__"] = inspect.Signature(parameters)
-    return command
-
-
-def with_shared_setting_flags(own: Collection[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the flag of every setting but those in `own`; otherwise as `with_setting_flags`."""
-    names = [name for name in NodeConfig.model_fields if name not in own]
-    return lambda function: _with_flags(function, names)
 
 
 def load_shared_from_flags(settings: dict[str, Any], *, file: Path, own: Collection[str]) -> dict[str, str]:
@@ -186,6 +222,39 @@ def load_groups_from_flags(settings: dict[str, Any]) -> tuple[int, int | None]:
         ConfigurationError: the user's: see `load_groups`.
     """
     return load_groups(*_file_and_flags(settings))
+
+
+class AskedCluster(NamedTuple):
+    """The members that a command asks, and how it reaches them."""
+
+    endpoints: dict[int, str]
+    """The consensus endpoint of each, by member id: there a member answers questions."""
+    cluster_id: ClusterId
+    """`NULL_CLUSTER_ID`: whichever answers."""
+    network: NetworkStack
+
+    def only(self, member_id: int | None) -> Self:
+        """Return one of the members alone; None: all of them.
+
+        Raises:
+            Exit: there is no such member.
+        """
+        if member_id is None:
+            return self
+        if member_id not in self.endpoints:
+            fail(f"member_id={member_id} expected one of {sorted(self.endpoints)}: see --members")
+        return self._replace(endpoints={member_id: self.endpoints[member_id]})
+
+
+def load_asked_cluster(settings: dict[str, Any]) -> AskedCluster:
+    """Find the members that the flags of a command, the environment and the file give, and how to ask them.
+
+    Raises:
+        ConfigurationError: the user's: see `load_members_from_flags` and `load_tls`; or a file cannot be used.
+    """
+    return AskedCluster(
+        load_consensus_endpoints(settings), load_cluster_id_from_flags(settings), load_network_from_flags(settings)
+    )
 
 
 def load_consensus_endpoints(settings: dict[str, Any]) -> dict[int, str]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rich.console import RenderableType
 from rich.live import Live
 
-from ....archive.tool.output import OutputFormat, ended_by_reader, make_console, print_line
+from ....archive.tool.output import SHARED_PANEL, OutputFormat, ended_by_reader, make_console, print_line
 
 WatchOption = Annotated[
     float | None,
@@ -23,7 +23,14 @@ WatchOption = Annotated[
     ),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long a member may take to answer.")
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.01,
+        metavar="SECONDS",
+        help="How long a member may take to answer.",
+        rich_help_panel=SHARED_PANEL,
+    ),
 ]
 
 DocumentT = TypeVar("DocumentT", bound=BaseModel)
@@ -42,11 +49,6 @@ def watch(
             asyncio.run(_watch(ask, as_table, interval_s, output))
         except KeyboardInterrupt:
             return
-
-
-def pause(interval_s: float) -> None:
-    """Do nothing for a while."""
-    asyncio.run(asyncio.sleep(interval_s))
 
 
 async def _watch(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from ....service_api.errors import ConfigurationError
 from ....service_api.groups.group import GROUP_COUNT_MAX
+
+_CLUSTER_PANEL: Final = "Settings: the cluster and its clients"
 
 SeedsFlag = Annotated[
     str,
@@ -23,7 +25,10 @@ MembersFlag = Annotated[
     typer.Option(min=1, max=9, help="Number of members. [default: drawn per seed, mostly 3]", show_default=False),
 ]
 WitnessesFlag = Annotated[
-    int, typer.Option(min=0, max=4, help="Number of members that are witnesses, fewer than half.")
+    int,
+    typer.Option(
+        rich_help_panel=_CLUSTER_PANEL, min=0, max=4, help="Number of members that are witnesses, fewer than half."
+    ),
 ]
 JobsFlag = Annotated[
     int | None, typer.Option(min=1, help="Seeds that run at the same time. [default: one per core]", show_default=False)
@@ -35,14 +40,22 @@ WithoutFlag = Annotated[
 OnlyFlag = Annotated[
     str, typer.Option(metavar="KIND,KIND", help="Switch off all other kinds of faults.", show_default=False)
 ]
-ClientsFlag = Annotated[int, typer.Option(min=0, help="Number of clients.")]
-RequestersFlag = Annotated[int, typer.Option(min=0, help="Number of additional clients that use `request`.")]
+ClientsFlag = Annotated[int, typer.Option(rich_help_panel=_CLUSTER_PANEL, min=0, help="Number of clients.")]
+RequestersFlag = Annotated[
+    int, typer.Option(rich_help_panel=_CLUSTER_PANEL, min=0, help="Number of additional clients that use `request`.")
+]
 RequesterSessionsFlag = Annotated[
-    int, typer.Option(min=1, help="Sessions of each of those at once; more than 1 share one connection.")
+    int,
+    typer.Option(
+        rich_help_panel=_CLUSTER_PANEL,
+        min=1,
+        help="Sessions of each of those at once; more than 1 share one connection.",
+    ),
 ]
 SessionsFlag = Annotated[
     int | None,
     typer.Option(
+        rich_help_panel=_CLUSTER_PANEL,
         min=0,
         max=1000,
         help="Number of additional clients with one request in flight each. [default: drawn per seed, mostly 0]",
@@ -52,6 +65,7 @@ SessionsFlag = Annotated[
 GroupsFlag = Annotated[
     int | None,
     typer.Option(
+        rich_help_panel=_CLUSTER_PANEL,
         min=1,
         max=GROUP_COUNT_MAX,
         help="Number of groups, each with a log of its own. [default: drawn per seed, mostly 1]",
@@ -60,7 +74,13 @@ GroupsFlag = Annotated[
 ]
 LengthFlag = Annotated[float, typer.Option(min=0.01, help="How long faults occur, in heartbeat timeouts.")]
 OperationsFlag = Annotated[
-    int | None, typer.Option(min=0, help="The most operations of a client. [default: no limit]", show_default=False)
+    int | None,
+    typer.Option(
+        rich_help_panel=_CLUSTER_PANEL,
+        min=0,
+        help="The most operations of a client. [default: no limit]",
+        show_default=False,
+    ),
 ]
 ServiceFlag = Annotated[
     str | None, typer.Option(metavar="MODULE:CLASS,...", help="Run this service, or up to ten.", show_default=False)

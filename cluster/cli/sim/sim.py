@@ -21,6 +21,7 @@ from rich.console import Console
 from ....archive.tool.output import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
+    HelpAllOption,
     OutputFormat,
     OutputOption,
     make_console,
@@ -118,6 +119,7 @@ def sim(
     no_shrink: NoShrinkFlag = False,
     verbose: VerboseFlag = False,
     output: OutputOption = OutputFormat.TABLE,
+    help_all: HelpAllOption = False,
 ) -> None:
     """Run the real node and client code on virtual time, with faults; check that no rule is ever broken.
 

@@ -27,8 +27,7 @@ _COLUMNS: Final = {"position": "position", "name": "message", "what": "what it s
 def describe_snapshots(directory: MemberDirectoryArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show the consensus module's newest valid snapshot: its marks, ids, sessions, timers and pending messages.
 
-    JSON has an object for each message, as `trimaran archive dump --messages`. Example: trimaran snapshot describe
-    data/node-0
+    JSON has an object for each message, as `trimaran archive dump --messages`.
     """
     path = expect_recording_log(directory)
     try:

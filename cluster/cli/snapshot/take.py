@@ -31,8 +31,5 @@ def take(
     ] = False,
     **settings: Any,
 ) -> None:
-    """Have every member take a snapshot, or the standbys for all; wait until each member has it durably.
-
-    The members come from flags, TRIMARAN_* variables and a TOML file, as for `trimaran node`.
-    """
+    """Have every member take a snapshot, or the standbys for all; wait until each member has it durably."""
     carry_out(Operation.STANDBY_SNAPSHOT if standby else Operation.SNAPSHOT, timeout, output, settings)

@@ -10,7 +10,7 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 import uvloop
@@ -18,6 +18,7 @@ import uvloop
 from ....archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from ....service_api.errors import ClusterError, ConfigurationError
 from ....service_api.quantities import format_size_bytes, parse_size_bytes
+from ....service_api.ready_made import READY_MADE
 from ....service_api.tls import client_network
 from ...runtime.ground.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
@@ -29,7 +30,7 @@ from ..app import report_error
 from ..shared.cluster_report import ask_cluster
 from ..shared.examples import SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes
-from ..shared.setting_flags import load_shared_from_flags, with_shared_setting_flags
+from ..shared.setting_flags import load_shared_from_flags, with_setting_flags
 from .place import CONFIG_FILE_NAME, Place, open_place
 from .supervisor import Supervisor
 from .up_view import UpView
@@ -75,14 +76,14 @@ TimeoutOption = Annotated[
 ServicesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SERVICE]...",
-        help="What to run, as --service says it: module:Class. Several run on each member, with ids in this order.",
+        metavar="SERVICE",
+        help=f"A service to run: module:Class, or one that is ready to run: {', '.join(READY_MADE)}.",
         show_default=False,
     ),
 ]
 
 
-@with_shared_setting_flags(OWN_SETTINGS)
+@with_setting_flags(OWN_SETTINGS)
 def up(
     services: ServicesArgument = None,
     members: MembersOption = None,
@@ -99,36 +100,16 @@ def up(
     A member that you kill starts again after two seconds. The next start on the same directory uses the same data and
     the same endpoints; DIR/cluster.toml has the endpoints for other commands.
 
-    Every member gets the settings of flags, TRIMARAN_* variables and a TOML file, which is DIR/cluster.toml unless you
-    name another; but ids, endpoints and directories, which this command chooses. Without a service it runs an example.
-    Terms and segments are 16MiB long, and a query that changes the state fails, unless you say otherwise.
+    Members get the settings of flags, TRIMARAN_* variables and a TOML file, by default DIR/cluster.toml; this command
+    chooses ids, endpoints and directories. Without a service it runs an example. Several services get ids in the order
+    in which you name them. By default terms and segments are 16MiB long, and a query that changes the state fails.
     """
     if services:
         if settings["service"] is not None:
             raise ConfigurationError(
                 f"SERVICE={' '.join(services)} --service={settings['service']}: expected one of them"
             )
-        settings["service"] = ",".join(services)
-    run_cluster(settings, directory, members=members, port=port, once=once, timeout_s=timeout, tls=tls, output=output)
-
-
-def run_cluster(
-    settings: dict[str, Any],
-    directory: Path,
-    *,
-    members: int | None,
-    port: int | None,
-    once: bool,
-    timeout_s: float,
-    tls: bool,
-    output: OutputFormat,
-) -> NoReturn:
-    """Run a cluster with these flags of settings until it is told to end; what the commands `up` and `serve` are.
-
-    Raises:
-        ConfigurationError: the user's: a setting, or a service that cannot be loaded.
-        typer.Exit: always otherwise, with the status that the module names.
-    """
+        settings["service"] = ",".join(map(_target_of, services))
     shared = choose_settings(settings, directory / CONFIG_FILE_NAME)
     service = shared["service"]
     load_service_classes(service.split(","), Path(shared["service_dir"]))
@@ -139,15 +120,24 @@ def run_cluster(
         shared |= place.certificates.node_settings
     try:
         with UpView(place, service, output) as view:
-            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout_s))
+            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout))
     except ConfigurationError:
         raise
     except (ClusterError, OSError, ExceptionGroup) as error:
         report_error(error)
         raise typer.Exit(EXIT_FAILED) from None
     if not has_led:
-        fail(f"no leader within {timeout_s:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
+        fail(f"no leader within {timeout:g} s: the logs are in {place.directory}", EXIT_NO_LEADER)
     raise typer.Exit(EXIT_OK)
+
+
+def _target_of(service: str) -> str:
+    """Return the class of a service that is ready to run, by its name; any other text as it is."""
+    if ":" in service:
+        return service
+    if service not in READY_MADE:
+        raise ConfigurationError(f"SERVICE={service} expected module:Class or one of {', '.join(READY_MADE)}")
+    return READY_MADE[service].target
 
 
 def choose_settings(flags: dict[str, Any], config_file: Path) -> dict[str, str]:

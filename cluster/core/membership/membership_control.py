@@ -144,7 +144,7 @@ class MembershipControl:
             if not has_log(ctx, member):
                 raise ChangeRefusedError(
                     f"member_id={member.member_id} has not the log yet: append_position={member.append_position} "
-                    f"expected {ctx.log_buffer.append_position}: wait until `trimaran members` shows it caught up"
+                    f"expected {ctx.log_buffer.append_position}: wait until `trimaran member list` shows it caught up"
                 )
         moved_id = change.member_id if change.kind is MemberChangeKind.MOVE else None
         if moved_id == ctx.config.member_id:

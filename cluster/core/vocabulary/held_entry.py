@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from typing import Final
 
 HELD_ADVICE: Final = (
-    "give the member what it lacks and restart it; where a majority stands there, see the entry (`trimaran log dump "
-    "DIR`) and skip it: `trimaran entry skip --log-position POSITION --confirm`"
+    "give the member what it lacks and restart it; where a majority stands there, see the entry "
+    "(`trimaran archive grep DIR --log`) and skip it: `trimaran log skip --log-position POSITION --confirm`"
 )
 """What an operator can do about it."""
 
 
 DIFFERENCE_ADVICE: Final = (
-    "look at the range on each member (`trimaran log dump DIR`, `trimaran archive diff`), start members that are down, "
-    "or say whose is valid: `trimaran log trust --member ID --confirm`"
+    "look at the range on each member (`trimaran archive grep DIR --log`, `trimaran archive diff`), start members that "
+    "are down, or say whose is valid: `trimaran log trust --member ID --confirm`"
 )
 """The advice where the logs of members differ and no majority of independent copies agrees."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -192,9 +191,11 @@ def test_the_directory_may_be_the_member_s(checksummed: Path) -> None:
     )
 
 
-def test_describe_shows_valid_recordings_and_describe_all_every_one(archive_only: Path) -> None:
+def test_describe_shows_valid_recordings_and_with_all_every_one(archive_only: Path) -> None:
     valid = [row["recording_id"] for row in json_lines(run("describe", archive_only, "-o", "jsonl"))]
-    every = {row["recording_id"]: row["state"] for row in json_lines(run("describe-all", archive_only, "-o", "jsonl"))}
+    every = {
+        row["recording_id"]: row["state"] for row in json_lines(run("describe", archive_only, "--all", "-o", "jsonl"))
+    }
 
     assert valid == [0, 1, 2, 4, 5, 6, 7, 9]
     assert {number: state for number, state in every.items() if state != "VALID"} == {3: "DELETED", 8: "INVALID"}
@@ -254,43 +255,3 @@ def test_the_help_of_every_command_ends_with_an_example() -> None:
     for name, command in group.commands.items():
         assert (command.epilog or "").startswith(f"Example: trimaran archive {name} ")
         assert command.help
-
-
-def test_pid_says_who_ran_there(archive_only: Path) -> None:
-    fields = load_truth("archive-only-node0")["mark_files"]["archive-mark.dat"]
-
-    rows = json_lines(run("pid", archive_only, "-o", "jsonl"))
-
-    assert rows == [{"pid": fields["pid"], "start": "2026-11-21T04:22:29.496Z", "activity": "2026-11-21T04:22:29.566Z"}]
-
-
-def test_errors_shows_the_error_log_of_the_mark_file(archive_only: Path, tmp_path: Path) -> None:
-    """Source: Agrona `DistinctErrorLog`; two records written by hand."""
-    directory = Path(shutil.copytree(archive_only, tmp_path / "archive"))
-    assert run("errors", directory).stdout.strip() == "no errors"
-    log = b""
-    for count, first_ms, last_ms, text in (
-        (3, 1795234949000, 1795234950000, b"io.aeron.SomeError: late\n\tat X.y\n\tat Z"),
-        (1, 1795234949500, 1795234949500, b"early\x1b"),
-    ):
-        length = 24 + len(text)
-        log += struct.pack("<iiqq", length, count, last_ms, first_ms) + text + bytes(-length % 8)
-    with (directory / "archive-mark.dat").open("r+b") as mark:
-        mark.seek(8192)
-        mark.write(log)
-
-    rows = json_lines(run("errors", directory, "-o", "jsonl"))
-
-    assert [(row["count"], row["last"], row["error"]) for row in rows] == [
-        (1, "2026-11-21T04:22:29.500Z", "early\\x1b"),
-        (3, "2026-11-21T04:22:30.000Z", "io.aeron.SomeError: late"),
-    ]
-    assert rows[1]["trace"] == ["\\x09at X.y", "\\x09at Z"]
-
-
-@pytest.mark.parametrize("command", ["pid", "errors"])
-def test_without_a_mark_file_nobody_has_run(command: str, tmp_path: Path) -> None:
-    result = run(command, tmp_path)
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "no archive has" in result.stderr

@@ -53,10 +53,10 @@ def test_help_lists_every_command_and_answers_at_once() -> None:
     assert elapsed_s < patient(1.5)  # about 0.13 s on an idle machine
 
 
-def test_every_command_has_an_example_and_a_module_of_its_name() -> None:
+def test_every_command_has_an_example_and_a_module_with_its_name() -> None:
     for name, command in COMMANDS.items():
         assert command.example.startswith(f"trimaran {name} ")
-        assert command.target.partition(":")[0].rpartition(".")[2] == name.replace("-", "_")
+        assert name.replace("-", "_") in command.target.partition(":")[0].rpartition(".")[2]
 
 
 @pytest.mark.parametrize("name", ["status", "log", "recovery-plan"])
@@ -144,7 +144,7 @@ def test_config_show_works_without_required_settings_and_shows_what_is_missing()
 
 
 def test_config_show_has_a_flag_for_every_setting() -> None:
-    result = show_config("--help")
+    result = show_config("--help-all")
 
     assert all(flag_name(name) in result.stdout for name in NodeConfig.model_fields)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.archive.streams import extract_sample
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME, ClusterMarkFile
@@ -88,3 +90,27 @@ def test_a_place_where_no_member_ran_is_the_users_mistake(tmp_path: Path) -> Non
 
     assert isinstance(run(str(tmp_path)).exception, ConfigurationError)
     assert isinstance(run(str(tmp_path / "other")).exception, ClusterError)
+
+
+def test_the_errors_of_an_archive_are_shown_too(tmp_path: Path) -> None:
+    """Source: Agrona `DistinctErrorLog`; two records written by hand into the mark file of a real Aeron archive."""
+    archive = extract_sample("archive-only", tmp_path) / "node0" / "archive"
+    assert run(str(archive)).stdout == "no errors\n"
+    log = b""
+    for count, first_ms, last_ms, text in (
+        (3, 1795234949000, 1795234950000, b"io.aeron.SomeError: late\n\tat X.y\n\tat Z"),
+        (1, 1795234949500, 1795234949500, b"early\x1b"),
+    ):
+        length = 24 + len(text)
+        log += struct.pack("<iiqq", length, count, last_ms, first_ms) + text + bytes(-length % 8)
+    with (archive / "archive-mark.dat").open("r+b") as mark:
+        mark.seek(8192)
+        mark.write(log)
+
+    of_member, of_archive = (json.loads(run(str(path), "-o", "json").stdout) for path in (archive.parent, archive))
+
+    assert of_member == of_archive
+    assert [(row["count"], row["last"], row["message"], row["trace"]) for row in of_archive] == [
+        (1, "2026-11-21T04:22:29.500Z", "early?", ""),
+        (3, "2026-11-21T04:22:30.000Z", "io.aeron.SomeError: late", "\tat X.y\n\tat Z"),
+    ]

@@ -34,7 +34,7 @@ COMMANDS = {
     "snapshot take --standby": Operation.STANDBY_SNAPSHOT,
     "leader transfer --to 1": Operation.TRANSFER,
     "feature-level raise": Operation.RAISE_FEATURE_LEVEL,
-    "entry skip --log-position 123456 --confirm": Operation.SKIP_ENTRY,
+    "log skip --log-position 123456 --confirm": Operation.SKIP_ENTRY,
     "member remove --id 1": Operation.CHANGE_MEMBERS,
 }
 
@@ -88,7 +88,7 @@ def test_what_the_leader_and_every_member_have_done_is_success(command: str, ope
     report = json.loads(result.stdout)
     assert result.exit_code == 0, result.stderr
     assert (report["operation"], report["outcome"], report["leader_member_id"]) == (operation.value, "done", 0)
-    assert report["log_position"] == POSITION
+    assert (report["log_position"], report["schema_version"]) == (POSITION, 1)
     # A hand-over has no part for the others: who leads then has done it.
     expected = {} if operation is Operation.TRANSFER else {0: "done", 1: "done"}
     assert {part["member_id"]: part["part"] for part in report["members"]} == expected
@@ -146,6 +146,7 @@ def test_a_step_and_each_part_are_a_line_as_they_are_told() -> None:
     assert sorted(part.split(" delivered")[0] for part in parts) == [f"suspend done: member_id={i}" for i in (0, 1)]
     rows = [json.loads(line) for line in lines.stdout.splitlines()]
     assert rows[0]["step"] == "done"
+    assert {row["schema_version"] for row in rows} == {1}
     assert sorted((row["member_id"], row["part"]) for row in rows[1:]) == [(0, "done"), (1, "done")]
 
 
@@ -224,7 +225,7 @@ def test_a_member_that_is_none_is_wrong_usage(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "entry skip --log-position 64",
+        "log skip --log-position 64",
         "member add --endpoint h:9000 --witness --promote",
         "member add --endpoint h:9000 --standby --witness",
         "member add --endpoint h:9000 --standby --promote",

@@ -18,7 +18,7 @@ from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
 from trimaran.service_api.types import INSPECTION_STREAM_ID, OPERATION_STREAM_ID, STATUS_STREAM_ID
 
-ASKING = ("status", "health", "members", "suspend", "snapshot take", "log tail")
+ASKING = ("status", "health", "member list", "suspend", "snapshot take")
 
 
 def fake(member_id: int, state: str, leader: int, term: int) -> FakeMember:
@@ -72,7 +72,7 @@ def test_the_winner_of_an_election_does_not_lead_while_it_replays(command: str, 
 def test_of_two_claimed_leaders_the_one_of_the_higher_term_leads(two_leaders: str) -> None:
     status = run("status", two_leaders, "-o", "json")
     health = run("health", two_leaders, "-o", "json")
-    members = run("members", two_leaders, "-o", "json")
+    members = run("member list", two_leaders, "-o", "json")
     suspend = run("suspend", two_leaders, "-o", "json")
 
     assert (status.exit_code, json.loads(status.stdout)["leader_member_id"]) == (0, 1)

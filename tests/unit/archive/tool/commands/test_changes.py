@@ -53,7 +53,7 @@ def rows(*arguments: object) -> list[dict[str, Any]]:
 
 
 def states(directory: Path) -> dict[int, str]:
-    return {row["recording_id"]: row["state"] for row in rows("describe-all", directory)}
+    return {row["recording_id"]: row["state"] for row in rows("describe", directory, "--all")}
 
 
 def content(directory: Path) -> dict[str, bytes]:
@@ -163,7 +163,7 @@ def test_checksums_are_those_that_aeron_writes(samples: Path, tmp_path: Path) ->
                 segment.seek(frame["position"] % 65536 + 12)
                 if frame["type"] == 1:
                     segment.write(bytes(4))
-    entries = [row["entry_offset"] for row in rows("describe-all", stripped)]
+    entries = [row["entry_offset"] for row in rows("describe", stripped, "--all")]
     with (stripped / "archive.catalog").open("r+b") as catalog:
         for offset in entries:
             catalog.seek(offset + 8)
@@ -190,7 +190,7 @@ def test_verify_marks_what_is_wrong_only_if_asked(samples: Path, tmp_path: Path)
 
 
 def test_nothing_is_read_from_a_catalog_entry_that_is_wrong_but_it_can_go(archive_only: Path) -> None:
-    entry = rows("describe-all", archive_only)[2]
+    entry = rows("describe", archive_only, "--all")[2]
     catalog = archive_only / "archive.catalog"
     data = bytearray(catalog.read_bytes())
     struct.pack_into("<i", data, entry["entry_offset"] + 96, 12345)

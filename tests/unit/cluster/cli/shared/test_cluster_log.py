@@ -1,106 +1,108 @@
-"""`trimaran log tail --members`: what is committed, from the archive of the leader, also while the log grows."""
+"""`trimaran log tail`: what is committed, from whichever member serves it, also while the log grows."""
 
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
+from collections.abc import AsyncIterator, Iterable
 
 import pytest
-import typer
 
-from tests.unit.archive.net.server.test_archive_server import append, serving, start
-from tests.unit.archive.streams import TERM_LENGTH, StreamBuilder, launch
-from tests.unit.cluster.cli.shared.test_inspection import members_that_answer, members_view
-from trimaran.archive import Archive
+from tests.unit.cluster.subscriptions.test_subscription import Echo, made, request_many
+from tests.waiting import patient
 from trimaran.archive.files.reader import RecordedMessage
-from trimaran.cluster.cli.shared.cluster_log import ClusterLog
-from trimaran.cluster.documents.inspection import InspectionRequest
-from trimaran.cluster.settings.member_endpoints import MemberEndpoints
+from trimaran.cluster.cli.shared.cluster_log import ClusterLog, tail_batches
+from trimaran.cluster.subscriptions import PositionBeyondEndError, ServedBy, SubscriptionTimeoutError
+from trimaran.cluster.subscriptions.log_source import Beginning
+from trimaran.cluster.testing import MemoryCluster
 
-LENGTHS = [100, 5_000, 33, 1_400, 9_000] * 9
-"""Some in one frame, some in fragments; more than one term buffer in all."""
-
-
-class Leader:
-    """A leader whose log is committed as far as the test says."""
-
-    def __init__(self, archive: Archive, commit_positions: list[int]) -> None:
-        self.archive = archive
-        self.commit_positions = commit_positions
-        """The answers to the next questions; the last one is given again and again."""
-
-    def answer(self, request: InspectionRequest) -> bytes:
-        position = self.commit_positions.pop(0) if len(self.commit_positions) > 1 else self.commit_positions[0]
-        return members_view(0).model_copy(update={"commit_position": position}).model_dump_json().encode()
-
-    async def batches(
-        self, count: int, batch_count: int, *, is_followed: bool, begin: int | None = None
-    ) -> list[list[RecordedMessage]]:
-        """Read the log as the command does: in a thread, which has no loop."""
-        async with serving(self.archive) as server, members_that_answer(m0=self.answer) as members:
-            _, ingress, consensus, log, catchup, _ = members.split(",")
-            endpoints = MemberEndpoints(
-                member_id=0,
-                ingress=ingress,
-                consensus=consensus,
-                log=log,
-                catchup=catchup,
-                archive=str(server.endpoint),
-            )
-            found = ClusterLog([endpoints], 20).batches(count, is_followed=is_followed, begin=begin)
-            return await asyncio.to_thread(lambda: [batch for _, batch in islice(found, batch_count)])
+SMALL_TERM_LENGTH = 64 << 10
 
 
-async def written() -> tuple[Archive, list[int]]:
-    """An archive with a log, and where its messages end."""
-    archive, stream, ends = await launch(), StreamBuilder(), list[int]()
-    recording = await start(archive)
-    for length in LENGTHS:
-        append(recording, stream, [length])
-        ends.append(stream.position)
-    assert stream.position > 2 * TERM_LENGTH
-    return archive, ends
+def batches_of(
+    memory: MemoryCluster, count: int, *, begin: int | None = None, is_followed: bool = False
+) -> AsyncIterator[tuple[int, Iterable[RecordedMessage]]]:
+    source = memory.subscribe(served_by=ServedBy.LEADER)._source
+
+    def log_from(start: Beginning) -> ClusterLog:
+        return ClusterLog(source, start, timeout_s=patient(5), is_followed=is_followed)
+
+    return tail_batches(log_from, count, begin=begin, is_followed=is_followed)
 
 
-@pytest.mark.parametrize("committed_count", [3, 20, len(LENGTHS)])
-async def test_the_last_committed_entries_are_given_whole(committed_count: int) -> None:
-    archive, ends = await written()
-
-    (last,) = await Leader(archive, [ends[committed_count - 1]]).batches(2, 1, is_followed=False)
-
-    assert [entry.end_position for entry in last] == ends[committed_count - 2 : committed_count]
-    assert [len(entry.payload) for entry in last] == LENGTHS[committed_count - 2 : committed_count]
+async def read(memory: MemoryCluster, count: int, *, begin: int | None = None) -> list[RecordedMessage]:
+    return [entry async for _, batch in batches_of(memory, count, begin=begin) for entry in batch]
 
 
-async def test_what_is_committed_later_is_given_later_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.cli.shared.cluster_log.pause", lambda interval_s: None)
-    archive, ends = await written()
+@pytest.mark.parametrize("count", [0, 1, 5, 100])
+def test_the_last_committed_entries_are_given_whole(count: int) -> None:
+    """Some are in one frame and some in many; more than one term buffer in all."""
 
-    commits = [ends[9], ends[9], ends[11], ends[-1]]
-    batches = await Leader(archive, commits).batches(1, 4, is_followed=True)
+    async def test() -> None:
+        for length in (8, 8_000, 100, 5_000, 9):
+            await request_many(memory, 0, 7, length=length)
 
-    assert [[entry.end_position for entry in batch] for batch in batches] == [
-        [ends[9]],
-        [],
-        ends[10:12],
-        ends[12:],
-    ]
+        everything = await read(memory, 0, begin=0)
 
+        assert everything[-1].end_position > SMALL_TERM_LENGTH
+        last = await read(memory, count)
+        assert last == (everything[-len(last) :] if last else [])
+        assert len(last) == min(count, len(everything))
 
-async def test_a_long_log_is_given_from_a_position_on_a_bounded_number_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trimaran.cluster.cli.shared.cluster_log.BATCH_LIMIT", 10)
-    archive, ends = await written()
-
-    commits = [ends[24], ends[24], ends[-1]]
-    batches = await Leader(archive, commits).batches(1, 9, is_followed=False, begin=ends[1])
-
-    assert [[entry.end_position for entry in batch] for batch in batches] == [ends[2:12], ends[12:22], ends[22:32]]
+    with made(term_length_bytes=SMALL_TERM_LENGTH) as memory:
+        memory.run(test())
 
 
-async def test_a_position_below_the_log_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    archive, ends = await written()
-    await archive.purge_segments(0, TERM_LENGTH)
+def test_what_is_committed_later_is_given_later_and_once_also_when_the_leader_dies() -> None:
+    async def test() -> None:
+        await request_many(memory, 0, 3)
+        before = await read(memory, 2)
+        found = list[RecordedMessage]()
 
-    with pytest.raises(typer.Exit):
-        await Leader(archive, [ends[-1]]).batches(1, 1, is_followed=False, begin=0)
-    assert f"asked=0 oldest_position={TERM_LENGTH}" in capsys.readouterr().err
+        async def follow() -> None:
+            async for _, batch in batches_of(memory, 2, is_followed=True):
+                found.extend(batch)
+
+        following = asyncio.create_task(follow())
+        await memory.advance(1)
+        assert found == before
+        await request_many(memory, 3, 3)
+        memory.kill_leader()
+        await memory.wait_for_leader()
+        await request_many(memory, 6, 3)
+        await memory.advance(5)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+        assert found == await read(memory, 0, begin=before[0].position)
+
+    with made() as memory:
+        memory.run(test())
+
+
+def test_a_follower_serves_what_is_committed_while_there_is_no_leader() -> None:
+    async def test() -> None:
+        await request_many(memory, 0, 3)
+        everything = await read(memory, 100)
+        await memory.advance(5)
+        leader = memory.leader
+        assert leader is not None
+        memory.kill(leader, (leader + 1) % 3)
+
+        assert await read(memory, 100) == everything
+
+        memory.kill((leader + 2) % 3)
+        with pytest.raises(SubscriptionTimeoutError):
+            await read(memory, 100)
+
+    with made() as memory:
+        memory.run(test())
+
+
+def test_a_position_that_is_not_committed_is_refused() -> None:
+    async def test() -> None:
+        with pytest.raises(PositionBeyondEndError):
+            await read(memory, 0, begin=1 << 20)
+
+    with MemoryCluster(Echo) as memory:
+        memory.run(memory.wait_for_leader())
+        memory.run(test())

@@ -1,4 +1,4 @@
-"""`trimaran members|sessions|timers`: whose answer is shown, how, and how the command ends."""
+"""`trimaran member list`, `sessions` and `timers`: whose answer is shown, how, and how the command ends."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def members_that_answer(**answers: Answer | None) -> AsyncIterator[str]:
 async def run(command: str, *arguments: str) -> Result:
     def invoke() -> Result:
         return CliRunner(env={"COLUMNS": "160"}).invoke(
-            build_app([command]), [command, "--timeout", "20", *arguments], catch_exceptions=False
+            build_app(command.split()), [*command.split(), "--timeout", "20", *arguments], catch_exceptions=False
         )
 
     return await asyncio.to_thread(invoke)
@@ -159,15 +159,15 @@ async def test_the_leader_of_the_highest_term_is_shown() -> None:
     async with members_that_answer(
         m0=gives(members_view(0, term=3)), m1=gives(members_view(1, term=4)), m2=gives(members_view(2, "FOLLOWER", 5))
     ) as members:
-        result = await run("members", "--members", members, "-o", "json")
+        result = await run("member list", "--members", members, "-o", "json")
 
     assert (result.exit_code, json.loads(result.stdout)["answered_by"]) == (0, 1)
 
 
 async def test_without_a_leader_somebody_is_shown_and_the_status_says_so() -> None:
     async with members_that_answer(m0=gives(members_view(0, "FOLLOWER", 3)), m1=None) as members:
-        result = await run("members", "--members", members)
-        asked = await run("members", "--members", members, "--ask", "0")
+        result = await run("member list", "--members", members)
+        asked = await run("member list", "--members", members, "--ask", "0")
 
     assert result.exit_code == EXIT_NO_LEADER
     assert has_facts(result.stderr, "no leader:", "member 0", "FOLLOWER\n")
@@ -185,7 +185,7 @@ async def test_nobody_is_unreachable_and_each_member_has_its_reason() -> None:
 
 async def test_a_member_that_is_another_one_is_not_shown() -> None:
     async with members_that_answer(m0=gives(members_view(1))) as members:
-        result = await run("members", "--members", members)
+        result = await run("member list", "--members", members)
 
     assert result.exit_code == EXIT_UNREACHABLE
     assert "as member 1" in result.stderr
@@ -193,7 +193,7 @@ async def test_a_member_that_is_another_one_is_not_shown() -> None:
 
 async def test_members_are_a_table() -> None:
     async with members_that_answer(m0=gives(members_view(0))) as members:
-        result = await run("members", "--members", members)
+        result = await run("member list", "--members", members)
 
     heading, _, columns, row = [line.rstrip() for line in result.stdout.splitlines()]
     assert has_facts(heading, "1 member, leader 0,", "123,456;", "member 0, LEADER", "term 3")

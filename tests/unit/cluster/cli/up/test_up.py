@@ -18,7 +18,6 @@ from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.tool.output import OutputFormat
 from trimaran.cluster.cli.certs.development import CERTIFICATES_NAME, read_cluster_id
-from trimaran.cluster.cli.ready_made.serve import serve_ready_made
 from trimaran.cluster.cli.shared.cluster_report import make_report
 from trimaran.cluster.cli.shared.local_nodes import LocalNodes, LocalNodesError, NodeProcess
 from trimaran.cluster.cli.up.place import CONFIG_FILE_NAME, Place, open_place
@@ -123,13 +122,15 @@ def test_settings_that_no_member_would_take_are_refused_before_any_starts(
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (["kv", "stack"], "NAME=stack .*counters, kv, locks, queue"),
-        (["kv", "counters", "kv"], "NAME=kv .*twice"),
+        (["kv", "stack"], "SERVICE=stack .*counters, kv, locks, queue"),
+        (["kv", "counters", "kv"], r"services 0 and 2 .*name=kv"),
     ],
 )
-def test_serve_refuses_names_that_it_does_not_know_or_has_already(names: list[str], told: str) -> None:
+def test_up_refuses_names_that_it_does_not_know_or_has_already(names: list[str], told: str, tmp_path: Path) -> None:
+    flags: dict[str, Any] = {name: value for name, value in NO_FLAGS.items() if name not in OWN_SETTINGS}
+
     with pytest.raises(ConfigurationError, match=told):
-        serve_ready_made(names=names)
+        up(services=names, directory=tmp_path, **flags)
 
 
 def test_up_takes_services_by_position_or_by_their_setting(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`trimaran log tail|dump DIR`, held against logs that a real Aeron Cluster wrote, and what it says of damage."""
+"""`trimaran archive grep --log DIR` and `archive tail DIR`, held against logs that a real Aeron Cluster wrote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ SAMPLES = [("single-node", "node0"), ("three-node-failover", "node1"), ("checksu
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "160"}).invoke(build_app(["log"]), ["log", *arguments], catch_exceptions=False)
+    words = ["archive", *arguments]
+    return CliRunner(env={"COLUMNS": "160"}).invoke(build_app(words), words, catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +51,10 @@ def log_messages(name: str, node: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("name", "node"), SAMPLES)
-def test_dump_gives_what_aeron_reads(samples: dict[str, Path], name: str, node: str) -> None:
+def test_grep_of_the_log_gives_what_aeron_reads(samples: dict[str, Path], name: str, node: str) -> None:
     truth = log_messages(name, node)
 
-    found = entries("dump", str(samples[name] / node))
+    found = entries("grep", "--log", str(samples[name] / node))
 
     assert [(e["position"], e["end_position"]) for e in found] == [(m["position"], m["end_position"]) for m in truth]
     for entry, message in zip(found, truth, strict=True):
@@ -74,14 +75,16 @@ def check_payload(entry: dict[str, Any], message: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "node"), SAMPLES)
 @pytest.mark.parametrize("count", [0, 1, 7, 10_000])
-def test_tail_is_the_end_of_the_dump(samples: dict[str, Path], name: str, node: str, count: int) -> None:
+def test_tail_is_the_end_of_the_log(samples: dict[str, Path], name: str, node: str, count: int) -> None:
     directory = str(samples[name] / node)
 
-    assert entries("tail", directory, "-n", str(count)) == (entries("dump", directory)[-count:] if count else [])
+    assert entries("tail", directory, "-n", str(count)) == (
+        entries("grep", "--log", directory)[-count:] if count else []
+    )
 
 
 def test_the_table_is_a_line_for_each_entry(samples: dict[str, Path]) -> None:
-    result = run("dump", str(samples["single-node"] / "node0"), "--limit", "2")
+    result = run("grep", "--log", str(samples["single-node"] / "node0"), "--limit", "2")
 
     heading, first, second = result.stdout.splitlines()
     assert heading.split()[:6] == ["rec", "position", "term", "type", "session", "time"]
@@ -90,14 +93,17 @@ def test_the_table_is_a_line_for_each_entry(samples: dict[str, Path]) -> None:
     assert max(map(len, (heading, first, second))) <= 160
 
 
-def test_a_dump_can_be_narrowed_down(samples: dict[str, Path]) -> None:
+def test_the_log_can_be_narrowed_down(samples: dict[str, Path]) -> None:
     directory = str(samples["single-node"] / "node0")
-    everything = entries("dump", directory)
+    everything = entries("grep", "--log", directory)
     middle = everything[500]
 
-    assert entries("dump", directory, "--from-position", str(middle["position"]), "--limit", "3") == everything[500:503]
-    assert entries("dump", directory, "--to-position", str(middle["position"])) == everything[:500]
-    opened = entries("dump", directory, "--type", "SessionOpenEvent", "--session", "2")
+    assert (
+        entries("grep", "--log", directory, "--from-position", str(middle["position"]), "--limit", "3")
+        == everything[500:503]
+    )
+    assert entries("grep", "--log", directory, "--to-position", str(middle["position"])) == everything[:500]
+    opened = entries("grep", "--log", directory, "--type", "SessionOpenEvent", "--session", "2")
     assert [(e["name"], e["fields"]["clusterSessionId"]) for e in opened] == [("SessionOpenEvent", 2)]
 
 
@@ -123,19 +129,19 @@ def live_copy(source: Path, target: Path, *, segment_count: int) -> Path:
 def test_a_log_that_grows_ends_where_nothing_is_written_yet(samples: dict[str, Path], tmp_path: Path) -> None:
     directory = live_copy(samples["single-node"] / "node0", tmp_path / "live", segment_count=3)
     last = directory / "archive" / "0-131072.rec"
-    everything = entries("dump", str(directory))
+    everything = entries("grep", "--log", str(directory))
     cut = everything[-5]
     begin = cut["position"] - 131072
     last.write_bytes(last.read_bytes()[:begin].ljust(65536, b"\0"))
 
-    assert entries("dump", str(directory)) == everything[:-5]
+    assert entries("grep", "--log", str(directory)) == everything[:-5]
 
 
 @pytest.mark.parametrize("written", [4, 32, 40])
 def test_what_is_half_written_is_the_end_and_no_error(samples: dict[str, Path], tmp_path: Path, written: int) -> None:
     directory = live_copy(samples["single-node"] / "node0", tmp_path / "live", segment_count=3)
     last = directory / "archive" / "0-131072.rec"
-    everything = entries("dump", str(directory))
+    everything = entries("grep", "--log", str(directory))
     begin = everything[-1]["position"] - 131072
     last.write_bytes(last.read_bytes()[: begin + written])  # the file, too, may not have its length yet
 
@@ -148,7 +154,7 @@ def test_following_goes_on_where_it_stopped(
     """The end moves from one file into the next; an entry is shown once, and only when it is whole."""
     source = samples["single-node"] / "node0"
     directory = live_copy(source, tmp_path / "live", segment_count=2)
-    everything = entries("dump", str(live_copy(source, tmp_path / "whole", segment_count=4)))
+    everything = entries("grep", "--log", str(live_copy(source, tmp_path / "whole", segment_count=4)))
     archive = directory / "archive"
     whole = {base: (source / "archive" / f"0-{base}.rec").read_bytes() for base in (65536, 131072, 196608)}
     begins = [entry["position"] - 65536 for entry in everything if 65536 < entry["position"] < 131072]
@@ -170,7 +176,7 @@ def test_following_goes_on_where_it_stopped(
             raise KeyboardInterrupt
         (archive / f"0-{base}.rec").write_bytes(whole[base][:length].ljust(65536, b"\0"))
 
-    monkeypatch.setattr("trimaran.cluster.cli.log.pause", grow)
+    monkeypatch.setattr("trimaran.archive.tool.commands.tail.pause", grow)
     found = entries("tail", str(directory), "-f", "-n", "2")
 
     first = next(n for n, entry in enumerate(everything) if entry["position"] == found[0]["position"])
@@ -180,14 +186,14 @@ def test_following_goes_on_where_it_stopped(
 
 def test_damage_in_the_middle_is_named_by_file_recording_and_position(samples: dict[str, Path], tmp_path: Path) -> None:
     directory = live_copy(samples["single-node"] / "node0", tmp_path / "live", segment_count=4)
-    before = entries("dump", str(directory))
+    before = entries("grep", "--log", str(directory))
     hit = next(entry for entry in before if entry["position"] >= 70_000)
     path = directory / "archive" / "0-65536.rec"
     data = bytearray(path.read_bytes())
     data[hit["position"] - 65536 + 20] ^= 0xFF  # the term id of a frame
     path.write_bytes(data)
 
-    result = run("dump", str(directory), "-o", "jsonl")
+    result = run("grep", "--log", str(directory), "-o", "jsonl")
 
     assert result.exit_code == EXIT_UNHEALTHY
     assert f"recording_id=0 position={hit['position']}: bad frame" in result.stderr
@@ -212,13 +218,15 @@ def test_reading_changes_nothing(samples: dict[str, Path]) -> None:
     files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
     before = [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
 
-    run("dump", str(directory))
+    run("grep", "--log", str(directory))
     run("tail", str(directory))
 
     assert [(path, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(files)] == before
 
 
-@pytest.mark.parametrize("arguments", [["log", "dump"], ["log", "tail"], ["recording-log"], ["recovery-plan"]])
+@pytest.mark.parametrize(
+    "arguments", [["archive", "grep", "--log"], ["archive", "tail"], ["recording-log"], ["recovery-plan"]]
+)
 def test_a_directory_that_is_none_is_one_line_and_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
@@ -227,7 +235,7 @@ def test_a_directory_that_is_none_is_one_line_and_two(
 
     errors = capsys.readouterr().err
     assert ended.value.code == EXIT_USAGE
-    assert errors.startswith("trimaran: no ")
+    assert errors.startswith("trimaran: no")
     assert len(errors.splitlines()) == 1
 
 
@@ -235,7 +243,7 @@ def test_a_catalog_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "archive").mkdir()
     (tmp_path / "archive" / CATALOG_FILE_NAME).write_bytes(b"\xff" * 4096)
 
-    result = run("dump", str(tmp_path))
+    result = run("grep", "--log", str(tmp_path))
 
     assert result.exit_code == EXIT_UNHEALTHY
     assert f"path={tmp_path / 'archive' / CATALOG_FILE_NAME}" in result.stderr
@@ -243,7 +251,7 @@ def test_a_catalog_that_is_none_is_named(tmp_path: Path) -> None:
 
 def test_following_as_one_document_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["log", "tail", "-f", "-o", "json", "anywhere"])
+        main(["log", "tail", "-f", "-o", "json"])
 
     assert ended.value.code == EXIT_USAGE
     assert "use -o jsonl" in capsys.readouterr().err

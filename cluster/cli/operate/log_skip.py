@@ -1,25 +1,17 @@
-"""`trimaran entry skip`: no service is given one entry of the log. `shared.operation` says how it ends."""
+"""`trimaran log skip`: no service is given one entry of the log. `shared.operation` says how it ends."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
-from ....archive.tool.output import EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
+from ....archive.tool.output import EXIT_USAGE, OutputFormat, OutputOption, fail
 from ...documents.operations import Operation
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags
 
-app: Final = new_group("Skip an entry of the log that members cannot deliver.")
 
-
-@app.callback()
-def _entry() -> None:
-    """Keep the name of the command in the command line, although there is one only."""
-
-
-@app.command(epilog="Example: trimaran entry skip --log-position 8352 --confirm --config trimaran-data/cluster.toml")
 @with_member_flags
 def skip(
     log_position: Annotated[
@@ -53,6 +45,7 @@ def skip(
     """
     if not confirm:
         fail(
-            "a skip changes history: look at the entry with `trimaran log dump`, then repeat with --confirm", EXIT_USAGE
+            "a skip changes history: look at the entry (`trimaran archive grep DIR --log`), then repeat with --confirm",
+            EXIT_USAGE,
         )
     carry_out(Operation.SKIP_ENTRY, timeout, output, settings, log_position=log_position)
