@@ -1,0 +1,442 @@
+"""What clients do with the simulation's own service: operations on registers, and the history of what they saw.
+
+An operation is asked for in one of four ways, each with a column of weights in `register_operations`:
+
+    message       numbered, and sent in order. What is not answered is sent again, in order, when the path to a leader
+                  stands again. When the session is lost, nobody can tell what became of its unanswered messages
+    request       with `request`, which is believed: a reply is what came of it; `RejectedError` says that it never ran,
+                  so if its value is ever shown, or its payload in the log as run, that is a fault; what is
+                  indeterminate waits for `resolve`. Now and then its caller goes away
+    query         linearizable: an operation of the history like any other
+    stale query   a `StaleRead`, held against the log after the run by `stale_reads`
+
+Messages and requests of one session share its numbers, so a session has one or the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any, Final
+
+from .....client import QueryRefusedError, QueryResult, RejectedError, RequestIndeterminateError
+from .....service_api import ClusterError, SessionClosedError
+from .....service_api.groups.group import Group, GroupTable
+from ..services.registers import ANSWER_LIMIT, QUERY, Answer, AnswerStatus, Request
+from .application import FULL_PAUSE_S, Lane, Operation, Session
+from .history import ClientOperation, History, StaleRead
+from .paths import NO_SESSION, GroupSessions, OneSession
+from .register_operations import (
+    GET,
+    OPERATIONS,
+    RegisterOperation,
+    RegisterOutcome,
+    Values,
+    written_value,
+)
+from .stale_reads import DRIFT_ALLOWED
+
+_SESSIONS: Final = 1 << 16
+"""Client ids of one application: one for each session."""
+_SEQUENCES: Final = 1 << 24
+"""Values of one session: one for each message or request."""
+_SMALL_PADDING_BYTES: Final = 64
+_PADDING_MAX_BYTES: Final = 3_000
+"""Most operations are small; one in ten has up to this much after it, so that messages are cut into fragments."""
+_TIMEOUT_RATE: Final = 0.5
+"""How often a request is given a time, rather than as long as it takes."""
+_CANCEL_RATE: Final = 0.03
+"""How often the caller of a request goes away, some time after it asked."""
+_ACROSS_WEIGHT: Final = 3.0
+"""Among requests: attempts at keys that may be of two groups."""
+
+_ROWS: Final = [row for row in OPERATIONS.values() if row.request_kind is not None]
+
+
+class RegisterWork:
+    """The operations of one application on registers."""
+
+    def __init__(
+        self,
+        number: int,
+        *,
+        histories: Sequence[History],
+        now_ns: Callable[[], int],
+        keys: Sequence[int],
+        timer_keys: Sequence[int] = (),
+        unit_s: float,
+        group: Group | None = None,
+        key_in_flight_limit: int = 8,
+    ) -> None:
+        """Make the work of application `number`.
+
+        Args:
+            number: No other application of the histories has this one.
+            histories: One for each group whose keys are among the `keys`; the first gets reports about no key.
+            now_ns: A clock that all clients of the histories share.
+            keys: These are used for everything but timers.
+            timer_keys: These are read, appended to, and written by timers.
+            unit_s: The heartbeat timeout, to which times of requests, queries and timers are in proportion.
+            group: The only group that sessions are with; None: there is one, or each key has its own.
+            key_in_flight_limit: The most operations of all clients with one key that are not answered.
+        """
+        self.lanes: list[Lane] = []
+        self.acknowledged_count = 0
+        self._number, self._histories, self._now_ns = number, histories, now_ns
+        self._table, self._group = GroupTable(len(histories)), group
+        self._keys, self._timer_keys, self._unit_s = keys, timer_keys, unit_s
+        self._key_in_flight_limit = key_in_flight_limit
+        self._in_flight: dict[ClientOperation, None] = {}
+        self._last_seen: dict[Hashable, int] = {}
+        """By key, the value written last as far as this client knows."""
+        self._seen_position = 0
+        """The highest position that this client was told of."""
+
+    def __repr__(self) -> str:
+        return f"<RegisterWork {self._number} acknowledged={self.acknowledged_count} in_flight={len(self._in_flight)}>"
+
+    def make_session(self, number: int) -> RegisterSession:
+        """Make a session with a client id of its own."""
+        return RegisterSession(number, self._group, self._number * _SESSIONS + number, self)
+
+    def abandon(self) -> None:
+        """Give up everything: nobody will hear what became of it."""
+        for operation in [*self._in_flight]:
+            self.give_up(operation)
+
+    # --- the tables
+
+    def messages(self) -> list[Operation]:
+        """Return the table of messages."""
+        rows = [Operation(row.name, row.messages, partial(self._send, row, self._keys)) for row in _ROWS]
+        if self._timer_keys:
+            rows += [
+                Operation(row.name, row.timer_key_messages, partial(self._send, row, self._timer_keys)) for row in _ROWS
+            ]
+        return rows
+
+    def requests(self) -> list[Operation]:
+        """Return the table of requests."""
+        rows = [Operation(row.name, row.requests, partial(self._ask, row)) for row in _ROWS]
+        if len(self._histories) > 1:
+            rows.append(Operation("keys of two groups", _ACROSS_WEIGHT, self._ask_across))
+        return rows
+
+    def queries(self, *, stale_weight: float = 1.0) -> list[Operation]:
+        """Return the table of queries."""
+        return [Operation("query", 1.0, self._query), Operation("stale query", stale_weight, self._query_stale)]
+
+    # --- messages and requests
+
+    def _draw(
+        self, row: RegisterOperation, keys: Sequence[int], session: RegisterSession, random: Random
+    ) -> tuple[Hashable, Request, bytes] | None:
+        """Draw a message or request; None if its key has enough in flight."""
+        key = random.choice(keys)
+        if self._history_of(key).pending_count_of(key) >= self._key_in_flight_limit:
+            return None
+        assert row.request_kind is not None
+        session.sequence += 1
+        value = session.client_id * _SEQUENCES + session.sequence
+        last_seen = self._last_seen.get(key, 0)
+        delay_ms = random.randint(0, int(2_000 * self._unit_s)) if row.is_later else 0
+        request = Request(row.request_kind, key, session.sequence, session.client_id, value, last_seen, delay_ms)
+        padding_length = random.randint(0, _SMALL_PADDING_BYTES if random.random() < 0.9 else _PADDING_MAX_BYTES)
+        return row.argue(value, last_seen), request, request.encode(padding_length=padding_length)
+
+    def _send(
+        self, row: RegisterOperation, keys: Sequence[int], session: RegisterSession, random: Random
+    ) -> asyncio.Future[None] | None:
+        drawn = self._draw(row, keys, session, random)
+        if drawn is None:
+            return None
+        argument, request, payload = drawn
+        if row.ends_session:
+            session.end()
+        operation = self._invoke(session.client_id, request.key, row.name, argument)
+        return session.send(request.sequence, operation, payload)
+
+    def _ask(
+        self, row: RegisterOperation, session: RegisterSession, random: Random
+    ) -> Coroutine[Any, Any, None] | None:
+        drawn = self._draw(row, self._keys, session, random)
+        return None if drawn is None else self._request(row.name, *drawn, session, random)
+
+    async def _request(
+        self, name: str, argument: Hashable, request: Request, payload: bytes, session: Session, random: Random
+    ) -> None:
+        """Ask, and note what comes of it."""
+        timeout_s = self._draw_time_s(random) if random.random() < _TIMEOUT_RATE else None
+        task = asyncio.current_task()
+        assert task is not None
+        if random.random() < _CANCEL_RATE:
+            asyncio.get_running_loop().call_later(self._draw_time_s(random) / 10, task.cancel)
+        try:
+            client = await session.path.client_for(request.key)
+        except NO_SESSION:
+            return  # nothing was asked
+        operation = self._invoke(request.client_id, request.key, name, argument)
+        operation.sequence = request.sequence
+        history = self._history_of(request.key)
+        try:
+            try:
+                reply = await client.request(payload, timeout_s=timeout_s)
+            except RequestIndeterminateError as error:
+                reply = await error.resolve()
+        except (RejectedError, SessionClosedError):
+            self._reject(operation)
+        except RequestIndeterminateError as error:
+            if not client.is_closed:
+                history.report(f"{operation}: given up in a session that goes on: {error}")
+        except ClusterError as error:
+            history.report(f"client={operation.client_id} {operation}: {error!r}")
+        else:
+            answer = self.decode(reply, history)
+            if answer is not None:
+                if (answer.client_id, answer.sequence) != (request.client_id, request.sequence):
+                    history.report(f"{operation}: got the reply to another request: {answer}")
+                self.acknowledge(operation, answer, answer.log_position)
+        finally:
+            self.give_up(operation)
+
+    async def _ask_across(self, session: Session, random: Random) -> None:
+        """Ask for two keys at once, which may be of two groups."""
+        assert isinstance(session.path, GroupSessions)
+        try:
+            fault = await session.path.find_fault_across(*random.choices(self._keys, k=2))
+        except NO_SESSION:
+            return
+        if fault is not None:
+            self._histories[0].report(fault)
+
+    # --- queries
+
+    async def _query(self, session: Session, random: Random) -> None:
+        """Ask what a register holds."""
+        key = random.choice((*self._keys, *self._timer_keys))
+        operation = self._invoke(None, key, GET, None)
+        operation.is_query = True
+        try:
+            result, answer = await self._ask_state(session, random, key)
+            if result is not None and result.staleness_s:
+                self._history_of(key).report(f"{operation} a linearizable query has staleness_s={result.staleness_s}")
+            if result is not None and answer is not None:
+                self.acknowledge(operation, answer, result.log_position)
+        finally:
+            self.give_up(operation)
+
+    async def _query_stale(self, session: Session, random: Random) -> None:
+        """Ask what a register holds, or held not long ago."""
+        key = random.choice((*self._keys, *self._timer_keys))
+        max_staleness_s = random.choice((0.0, 0.02, 0.3, 2.0)) * self._unit_s
+        min_log_position = random.choice((0, self._seen_position))
+        read_from = None if random.random() < 0.7 else random.randrange(3)
+        history, invoked_ns = self._history_of(key), self._now_ns()
+        result, answer = await self._ask_state(
+            session,
+            random,
+            key,
+            max_staleness_s=max_staleness_s,
+            min_log_position=min_log_position,
+            read_from=read_from,
+        )
+        if result is None:
+            return
+        read = StaleRead(
+            key=key,
+            values=None if answer is None else self._see(key, answer, result.log_position),
+            member_id=result.member_id,
+            log_position=result.log_position,
+            staleness_ns=round(result.staleness_s * 1e9),
+            invoked_ns=invoked_ns,
+            returned_ns=self._now_ns(),
+        )
+        history.stale_reads.append(read)
+        if result.staleness_s > max_staleness_s * DRIFT_ALLOWED:
+            history.report(f"staler than asked for: {read} {max_staleness_s=}")
+        if result.log_position < min_log_position:
+            history.report(f"below the position asked for: {read} {min_log_position=}")
+        if read_from not in (None, result.member_id):
+            history.report(f"not from the member asked: {read} {read_from=}")
+
+    async def _ask_state(
+        self, session: Session, random: Random, key: int, **options: Any
+    ) -> tuple[QueryResult | None, Answer | None]:
+        """Query a register; return the result and what it says, None where there is none of them."""
+        history, timeout_s = self._history_of(key), self._unit_s * random.uniform(0.5, 4.0)
+        try:
+            client = await session.path.client_for(key)
+            result = await client.query(QUERY.pack(key), timeout_s=timeout_s, **options)
+        except NO_SESSION:
+            return None, None
+        except QueryRefusedError as error:
+            history.report(f"a query was refused: {error}")
+            return None, None
+        answer = self.decode(result.payload, history)
+        if answer is not None and answer.log_position > result.log_position:
+            history.report(f"a query says log_position={result.log_position} and shows {answer.log_position}")
+        return result, answer
+
+    # --- the history
+
+    def decode(self, payload: bytes, history: History | None = None) -> Answer | None:
+        """Read an answer; one that is not valid is a fault."""
+        try:
+            return Answer.decode(payload)
+        except (struct.error, ValueError):
+            (history or self._histories[0]).report(f"an answer that is not valid: length={len(payload)}")
+            return None
+
+    def report(self, fault: str) -> None:
+        """Note a fault of no key."""
+        self._histories[0].report(fault)
+
+    def acknowledge(self, operation: ClientOperation, answer: Answer, log_position: int) -> None:
+        """Note the answer to an operation, unless the process is dead."""
+        if self._in_flight.pop(operation, self) is self:
+            return
+        values = self._see(operation.key, answer, log_position)
+        outcome = RegisterOutcome(answer.status is AnswerStatus.OK, values)
+        self._history_of(operation.key).acknowledge(
+            operation, outcome, log_position=log_position, now_ns=self._now_ns()
+        )
+        self.acknowledged_count += 1
+        written = written_value(operation)
+        if written is not None and outcome.succeeded and not OPERATIONS[operation.kind].is_later:
+            self._last_seen[operation.key] = written
+        elif values:
+            self._last_seen[operation.key] = values[-1]
+
+    def give_up(self, operation: ClientOperation) -> None:
+        """Note that nobody will learn what became of an operation, unless something was noted before."""
+        if self._in_flight.pop(operation, self) is not self:
+            self._history_of(operation.key).give_up(operation)
+
+    def _reject(self, operation: ClientOperation) -> None:
+        if self._in_flight.pop(operation, self) is not self:
+            self._history_of(operation.key).reject(operation)
+
+    def _invoke(self, client_id: int | None, key: int, name: str, argument: Hashable) -> ClientOperation:
+        operation = self._history_of(key).invoke(client_id, key, name, argument, now_ns=self._now_ns())
+        self._in_flight[operation] = None
+        return operation
+
+    def _see(self, key: Hashable, answer: Answer, log_position: int) -> Values:
+        """Take in what an answer shows."""
+        self._seen_position = max(self._seen_position, log_position)
+        history, now_ns = self._history_of(key), self._now_ns()
+        for write in answer.writes:
+            history.sight(key, write.value, log_position=write.log_position, now_ns=now_ns)
+        return tuple(write.value for write in answer.writes)
+
+    def _history_of(self, key: Hashable) -> History:
+        assert isinstance(key, int)
+        return self._histories[self._table.group_of(key)]
+
+    def _draw_time_s(self, random: Random) -> float:
+        return random.expovariate(1 / self._unit_s)
+
+
+@dataclass(slots=True)
+class _Unanswered:
+    """A message that was begun."""
+
+    operation: ClientOperation
+    payload: bytes
+    future: asyncio.Future[None]
+
+
+class RegisterSession(Session):
+    """Numbered messages, sent in order, and again in order when some may be lost."""
+
+    def __init__(self, number: int, group: Group | None, client_id: int, work: RegisterWork) -> None:
+        super().__init__(number, group)
+        self.client_id = client_id
+        self.sequence = 0
+        """The newest number; they are counted from 1."""
+        self._work = work
+        self._unanswered: dict[int, _Unanswered] = {}
+        """By sequence, in order."""
+        self._next_to_send = 1
+        self._is_waiting = False
+        """Whether the client has not taken a message, and it is to be offered once more."""
+        self._answers: dict[int, bytes] = {}
+        """The latest, to be held against those that come again."""
+
+    def send(self, sequence: int, operation: ClientOperation, payload: bytes) -> asyncio.Future[None]:
+        """Send a message; the result is done once it is answered."""
+        future = asyncio.get_running_loop().create_future()
+        self._unanswered[sequence] = _Unanswered(operation, payload, future)
+        self._send()
+        return future
+
+    def give_up(self) -> None:
+        """Give up what is not answered."""
+        for unanswered in self._unanswered.values():
+            self._work.give_up(unanswered.operation)
+            unanswered.future.cancel()
+        self._unanswered.clear()
+
+    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
+        """Take an answer."""
+        data = bytes(payload)
+        answer = self._work.decode(data)
+        if answer is None:
+            return
+        if answer.client_id != self.client_id or not 0 < answer.sequence <= self.sequence:
+            self._work.report(f"client={self.client_id} an answer to nothing it has asked: {answer}")
+        elif answer.status is AnswerStatus.GAP:
+            if answer.sequence in self._unanswered:
+                self._send_again()  # a message went astray and a later one did not
+        else:
+            known = self._answers.setdefault(answer.sequence, data)
+            if known != data:
+                self._work.report(
+                    f"client={self.client_id} message {answer.sequence} was answered {Answer.decode(known)} and then"
+                    f" {answer}"
+                )
+            elif answer.sequence in self._unanswered:
+                self._on_answer(answer)
+
+    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
+        """Send again what is not answered."""
+        if self._unanswered:
+            self._send_again()
+
+    def _on_answer(self, answer: Answer) -> None:
+        unanswered = self._unanswered.pop(answer.sequence)
+        self._work.acknowledge(unanswered.operation, answer, answer.log_position)
+        if not unanswered.future.done():
+            unanswered.future.set_result(None)
+        if len(self._answers) > ANSWER_LIMIT:
+            del self._answers[next(iter(self._answers))]
+
+    def _send_again(self) -> None:
+        """Send from the first one on that is not answered, when the client has returned from its callback."""
+        self._next_to_send = min(self._next_to_send, next(iter(self._unanswered)))
+        asyncio.get_running_loop().call_soon(self._send)
+
+    def _send_later(self) -> None:
+        self._is_waiting = False
+        self._send()
+
+    def _send(self) -> None:
+        """Offer what is to be sent, in order; what the client does not take now is offered later."""
+        assert isinstance(self.path, OneSession)
+        for sequence, unanswered in self._unanswered.items():
+            if sequence < self._next_to_send:
+                continue
+            try:
+                is_taken = self.path.client.try_offer(unanswered.payload)
+            except SessionClosedError:
+                return
+            if not is_taken:
+                if not self._is_waiting:
+                    self._is_waiting = True
+                    asyncio.get_running_loop().call_later(FULL_PAUSE_S, self._send_later)
+                return
+            self._next_to_send = sequence + 1
