@@ -88,7 +88,8 @@ class RegisterWork:
         self.acknowledged_count = 0
         self._number, self._histories, self._now_ns = number, histories, now_ns
         self._table, self._group = GroupTable(len(histories)), group
-        self._keys, self._timer_keys, self._unit_s = keys, timer_keys, unit_s
+        self._keys, self._timer_keys, self._all_keys = keys, timer_keys, (*keys, *timer_keys)
+        self._unit_s = unit_s
         self._key_in_flight_limit = key_in_flight_limit
         self._in_flight: dict[ClientOperation, None] = {}
         self._last_seen: dict[Hashable, int] = {}
@@ -195,7 +196,7 @@ class RegisterWork:
         except ClusterError as error:
             history.report(f"client={operation.client_id} {operation}: {error!r}")
         else:
-            answer = self.decode(reply, history)
+            answer = self.decode(reply)
             if answer is not None:
                 if (answer.client_id, answer.sequence) != (request.client_id, request.sequence):
                     history.report(f"{operation}: got the reply to another request: {answer}")
@@ -211,44 +212,42 @@ class RegisterWork:
         except NO_SESSION:
             return
         if fault is not None:
-            self._histories[0].report(fault)
+            self.report(fault)
 
     # --- queries
 
     async def _query(self, session: Session, random: Random) -> None:
         """Ask what a register holds."""
-        key = random.choice((*self._keys, *self._timer_keys))
+        key = random.choice(self._all_keys)
         operation = self._invoke(None, key, GET, None)
         operation.is_query = True
         try:
-            result, answer = await self._ask_state(session, random, key)
-            if result is not None and result.staleness_s:
-                self._history_of(key).report(f"{operation} a linearizable query has staleness_s={result.staleness_s}")
-            if result is not None and answer is not None:
+            told = await self._ask_state(session, random, key)
+            if told is not None:
+                result, answer = told
                 self.acknowledge(operation, answer, result.log_position)
+                if result.staleness_s:
+                    self._history_of(key).report(f"{operation} a query has staleness_s={result.staleness_s}")
         finally:
             self.give_up(operation)
 
     async def _query_stale(self, session: Session, random: Random) -> None:
         """Ask what a register holds, or held not long ago."""
-        key = random.choice((*self._keys, *self._timer_keys))
+        key = random.choice(self._all_keys)
         max_staleness_s = random.choice((0.0, 0.02, 0.3, 2.0)) * self._unit_s
-        min_log_position = random.choice((0, self._seen_position))
-        read_from = None if random.random() < 0.7 else random.randrange(3)
+        asked: dict[str, Any] = {  # Any: options of a query
+            "max_staleness_s": max_staleness_s,
+            "min_log_position": random.choice((0, self._seen_position)),
+            "read_from": None if random.random() < 0.7 else random.randrange(3),
+        }
         history, invoked_ns = self._history_of(key), self._now_ns()
-        result, answer = await self._ask_state(
-            session,
-            random,
-            key,
-            max_staleness_s=max_staleness_s,
-            min_log_position=min_log_position,
-            read_from=read_from,
-        )
-        if result is None:
+        told = await self._ask_state(session, random, key, **asked)
+        if told is None:
             return
+        result, answer = told
         read = StaleRead(
             key=key,
-            values=None if answer is None else self._see(key, answer, result.log_position),
+            values=self._see(key, answer, result.log_position),
             member_id=result.member_id,
             log_position=result.log_position,
             staleness_ns=round(result.staleness_s * 1e9),
@@ -256,43 +255,49 @@ class RegisterWork:
             returned_ns=self._now_ns(),
         )
         history.stale_reads.append(read)
-        if result.staleness_s > max_staleness_s * DRIFT_ALLOWED:
-            history.report(f"staler than asked for: {read} {max_staleness_s=}")
-        if result.log_position < min_log_position:
-            history.report(f"below the position asked for: {read} {min_log_position=}")
-        if read_from not in (None, result.member_id):
-            history.report(f"not from the member asked: {read} {read_from=}")
+        if (
+            result.staleness_s > max_staleness_s * DRIFT_ALLOWED
+            or result.log_position < asked["min_log_position"]
+            or asked["read_from"] not in (None, result.member_id)
+        ):
+            history.report(f"not what was asked for: {read} {asked}")
 
     async def _ask_state(
-        self, session: Session, random: Random, key: int, **options: Any
-    ) -> tuple[QueryResult | None, Answer | None]:
-        """Query a register; return the result and what it says, None where there is none of them."""
+        self,
+        session: Session,
+        random: Random,
+        key: int,
+        **options: Any,  # Any: as `ClusterClient.query` takes them
+    ) -> tuple[QueryResult, Answer] | None:
+        """Query a register; None where no valid answer comes."""
         history, timeout_s = self._history_of(key), self._unit_s * random.uniform(0.5, 4.0)
         try:
             client = await session.path.client_for(key)
             result = await client.query(QUERY.pack(key), timeout_s=timeout_s, **options)
         except NO_SESSION:
-            return None, None
+            return None
         except QueryRefusedError as error:
             history.report(f"a query was refused: {error}")
-            return None, None
-        answer = self.decode(result.payload, history)
-        if answer is not None and answer.log_position > result.log_position:
+            return None
+        answer = self.decode(result.payload)
+        if answer is None:
+            return None
+        if answer.log_position > result.log_position:
             history.report(f"a query says log_position={result.log_position} and shows {answer.log_position}")
         return result, answer
 
     # --- the history
 
-    def decode(self, payload: bytes, history: History | None = None) -> Answer | None:
+    def decode(self, payload: bytes) -> Answer | None:
         """Read an answer; one that is not valid is a fault."""
         try:
             return Answer.decode(payload)
         except (struct.error, ValueError):
-            (history or self._histories[0]).report(f"an answer that is not valid: length={len(payload)}")
+            self.report(f"an answer that is not valid: length={len(payload)}")
             return None
 
     def report(self, fault: str) -> None:
-        """Note a fault of no key."""
+        """Note a fault that is not about a key."""
         self._histories[0].report(fault)
 
     def acknowledge(self, operation: ClientOperation, answer: Answer, log_position: int) -> None:

@@ -60,7 +60,7 @@ def check_stale_reads(
         positions, values = states.get(read.key, ([], []))
         index = bisect_left(positions, read.log_position + 1) - 1
         expected = values[index] if index >= 0 else model.initial_state()
-        if read.values is not None and read.values != expected:
+        if read.values != expected:
             violations.append(f"{read}: the log up to there makes it {expected}")
         bound_ns = read.invoked_ns - read.staleness_ns * DRIFT_ALLOWED - _TICK_NS
         index = bisect_left(told, (bound_ns, 0)) - 1
