@@ -16,28 +16,21 @@ Messages and requests of one session share its numbers, so a session has one or 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 from .....client import QueryRefusedError, QueryResult, RejectedError, RequestIndeterminateError
 from .....service_api import ClusterError, SessionClosedError
-from .....service_api.groups.group import Group, GroupTable
-from ..services.registers import ANSWER_LIMIT, QUERY, Answer, AnswerStatus, Request
-from .application import FULL_PAUSE_S, Lane, Operation, Session
-from .history import ClientOperation, History, StaleRead
-from .paths import NO_SESSION, GroupSessions, OneSession
-from .register_operations import (
-    GET,
-    OPERATIONS,
-    RegisterOperation,
-    RegisterOutcome,
-    Values,
-    written_value,
-)
+from .....service_api.groups.group import Group
+from ..services.registers import QUERY, Answer, Request
+from .application import Lane, Operation, Session
+from .history import History, StaleRead
+from .paths import NO_SESSION, GroupSessions
+from .register_notes import RegisterNotes
+from .register_operations import GET, OPERATIONS, RegisterOperation
+from .register_session import RegisterSession
 from .stale_reads import DRIFT_ALLOWED
 
 _SESSIONS: Final = 1 << 16
@@ -85,29 +78,21 @@ class RegisterWork:
             key_in_flight_limit: The most operations of all clients with one key that are not answered.
         """
         self.lanes: list[Lane] = []
-        self.acknowledged_count = 0
-        self._number, self._histories, self._now_ns = number, histories, now_ns
-        self._table, self._group = GroupTable(len(histories)), group
+        self._number, self._group, self._has_groups = number, group, len(histories) > 1
         self._keys, self._timer_keys, self._all_keys = keys, timer_keys, (*keys, *timer_keys)
-        self._unit_s = unit_s
-        self._key_in_flight_limit = key_in_flight_limit
-        self._in_flight: dict[ClientOperation, None] = {}
-        self._last_seen: dict[Hashable, int] = {}
-        """By key, the value written last as far as this client knows."""
-        self._seen_position = 0
-        """The highest position that this client was told of."""
+        self._unit_s, self._key_in_flight_limit = unit_s, key_in_flight_limit
+        self._notes = RegisterNotes(histories, now_ns)
 
     def __repr__(self) -> str:
-        return f"<RegisterWork {self._number} acknowledged={self.acknowledged_count} in_flight={len(self._in_flight)}>"
+        return f"<RegisterWork {self._number} {self._notes!r}>"
 
     def make_session(self, number: int) -> RegisterSession:
         """Make a session with a client id of its own."""
-        return RegisterSession(number, self._group, self._number * _SESSIONS + number, self)
+        return RegisterSession(number, self._group, self._number * _SESSIONS + number, self._notes)
 
     def abandon(self) -> None:
         """Give up everything: nobody will hear what became of it."""
-        for operation in [*self._in_flight]:
-            self.give_up(operation)
+        self._notes.give_up_all()
 
     # --- the tables
 
@@ -123,7 +108,7 @@ class RegisterWork:
     def requests(self) -> list[Operation]:
         """Return the table of requests."""
         rows = [Operation(row.name, row.requests, partial(self._ask, row)) for row in _ROWS]
-        if len(self._histories) > 1:
+        if self._has_groups:
             rows.append(Operation("keys of two groups", _ACROSS_WEIGHT, self._ask_across))
         return rows
 
@@ -138,12 +123,12 @@ class RegisterWork:
     ) -> tuple[Hashable, Request, bytes] | None:
         """Draw a message or request; None if its key has enough in flight."""
         key = random.choice(keys)
-        if self._history_of(key).pending_count_of(key) >= self._key_in_flight_limit:
+        if self._notes.history_of(key).pending_count_of(key) >= self._key_in_flight_limit:
             return None
         assert row.request_kind is not None
         session.sequence += 1
         value = session.client_id * _SEQUENCES + session.sequence
-        last_seen = self._last_seen.get(key, 0)
+        last_seen = self._notes.last_seen.get(key, 0)
         delay_ms = random.randint(0, int(2_000 * self._unit_s)) if row.is_later else 0
         request = Request(row.request_kind, key, session.sequence, session.client_id, value, last_seen, delay_ms)
         padding_length = random.randint(0, _SMALL_PADDING_BYTES if random.random() < 0.9 else _PADDING_MAX_BYTES)
@@ -158,7 +143,7 @@ class RegisterWork:
         argument, request, payload = drawn
         if row.ends_session:
             session.end()
-        operation = self._invoke(session.client_id, request.key, row.name, argument)
+        operation = self._notes.invoke(session.client_id, request.key, row.name, argument)
         return session.send(request.sequence, operation, payload)
 
     def _ask(
@@ -180,29 +165,29 @@ class RegisterWork:
             client = await session.path.client_for(request.key)
         except NO_SESSION:
             return  # nothing was asked
-        operation = self._invoke(request.client_id, request.key, name, argument)
+        operation = self._notes.invoke(request.client_id, request.key, name, argument)
         operation.sequence = request.sequence
-        history = self._history_of(request.key)
+        history = self._notes.history_of(request.key)
         try:
             try:
                 reply = await client.request(payload, timeout_s=timeout_s)
             except RequestIndeterminateError as error:
                 reply = await error.resolve()
         except (RejectedError, SessionClosedError):
-            self._reject(operation)
+            self._notes.reject(operation)
         except RequestIndeterminateError as error:
             if not client.is_closed:
                 history.report(f"{operation}: given up in a session that goes on: {error}")
         except ClusterError as error:
             history.report(f"client={operation.client_id} {operation}: {error!r}")
         else:
-            answer = self.decode(reply)
+            answer = self._notes.decode(reply)
             if answer is not None:
                 if (answer.client_id, answer.sequence) != (request.client_id, request.sequence):
                     history.report(f"{operation}: got the reply to another request: {answer}")
-                self.acknowledge(operation, answer, answer.log_position)
+                self._notes.acknowledge(operation, answer, answer.log_position)
         finally:
-            self.give_up(operation)
+            self._notes.give_up(operation)
 
     async def _ask_across(self, session: Session, random: Random) -> None:
         """Ask for two keys at once, which may be of two groups."""
@@ -212,24 +197,24 @@ class RegisterWork:
         except NO_SESSION:
             return
         if fault is not None:
-            self.report(fault)
+            self._notes.report(fault)
 
     # --- queries
 
     async def _query(self, session: Session, random: Random) -> None:
         """Ask what a register holds."""
         key = random.choice(self._all_keys)
-        operation = self._invoke(None, key, GET, None)
+        operation = self._notes.invoke(None, key, GET, None)
         operation.is_query = True
         try:
             told = await self._ask_state(session, random, key)
             if told is not None:
                 result, answer = told
-                self.acknowledge(operation, answer, result.log_position)
+                self._notes.acknowledge(operation, answer, result.log_position)
                 if result.staleness_s:
-                    self._history_of(key).report(f"{operation} a query has staleness_s={result.staleness_s}")
+                    self._notes.history_of(key).report(f"{operation} a query has staleness_s={result.staleness_s}")
         finally:
-            self.give_up(operation)
+            self._notes.give_up(operation)
 
     async def _query_stale(self, session: Session, random: Random) -> None:
         """Ask what a register holds, or held not long ago."""
@@ -237,22 +222,22 @@ class RegisterWork:
         max_staleness_s = random.choice((0.0, 0.02, 0.3, 2.0)) * self._unit_s
         asked: dict[str, Any] = {  # Any: options of a query
             "max_staleness_s": max_staleness_s,
-            "min_log_position": random.choice((0, self._seen_position)),
+            "min_log_position": random.choice((0, self._notes.seen_position)),
             "read_from": None if random.random() < 0.7 else random.randrange(3),
         }
-        history, invoked_ns = self._history_of(key), self._now_ns()
+        history, invoked_ns = self._notes.history_of(key), self._notes.now_ns()
         told = await self._ask_state(session, random, key, **asked)
         if told is None:
             return
         result, answer = told
         read = StaleRead(
             key=key,
-            values=self._see(key, answer, result.log_position),
+            values=self._notes.see(key, answer, result.log_position),
             member_id=result.member_id,
             log_position=result.log_position,
             staleness_ns=round(result.staleness_s * 1e9),
             invoked_ns=invoked_ns,
-            returned_ns=self._now_ns(),
+            returned_ns=self._notes.now_ns(),
         )
         history.stale_reads.append(read)
         if (
@@ -270,7 +255,7 @@ class RegisterWork:
         **options: Any,  # Any: as `ClusterClient.query` takes them
     ) -> tuple[QueryResult, Answer] | None:
         """Query a register; None where no valid answer comes."""
-        history, timeout_s = self._history_of(key), self._unit_s * random.uniform(0.5, 4.0)
+        history, timeout_s = self._notes.history_of(key), self._unit_s * random.uniform(0.5, 4.0)
         try:
             client = await session.path.client_for(key)
             result = await client.query(QUERY.pack(key), timeout_s=timeout_s, **options)
@@ -279,169 +264,12 @@ class RegisterWork:
         except QueryRefusedError as error:
             history.report(f"a query was refused: {error}")
             return None
-        answer = self.decode(result.payload)
+        answer = self._notes.decode(result.payload)
         if answer is None:
             return None
         if answer.log_position > result.log_position:
             history.report(f"a query says log_position={result.log_position} and shows {answer.log_position}")
         return result, answer
 
-    # --- the history
-
-    def decode(self, payload: bytes) -> Answer | None:
-        """Read an answer; one that is not valid is a fault."""
-        try:
-            return Answer.decode(payload)
-        except (struct.error, ValueError):
-            self.report(f"an answer that is not valid: length={len(payload)}")
-            return None
-
-    def report(self, fault: str) -> None:
-        """Note a fault that is not about a key."""
-        self._histories[0].report(fault)
-
-    def acknowledge(self, operation: ClientOperation, answer: Answer, log_position: int) -> None:
-        """Note the answer to an operation, unless the process is dead."""
-        if self._in_flight.pop(operation, self) is self:
-            return
-        values = self._see(operation.key, answer, log_position)
-        outcome = RegisterOutcome(answer.status is AnswerStatus.OK, values)
-        self._history_of(operation.key).acknowledge(
-            operation, outcome, log_position=log_position, now_ns=self._now_ns()
-        )
-        self.acknowledged_count += 1
-        written = written_value(operation)
-        if written is not None and outcome.succeeded and not OPERATIONS[operation.kind].is_later:
-            self._last_seen[operation.key] = written
-        elif values:
-            self._last_seen[operation.key] = values[-1]
-
-    def give_up(self, operation: ClientOperation) -> None:
-        """Note that nobody will learn what became of an operation, unless something was noted before."""
-        if self._in_flight.pop(operation, self) is not self:
-            self._history_of(operation.key).give_up(operation)
-
-    def _reject(self, operation: ClientOperation) -> None:
-        if self._in_flight.pop(operation, self) is not self:
-            self._history_of(operation.key).reject(operation)
-
-    def _invoke(self, client_id: int | None, key: int, name: str, argument: Hashable) -> ClientOperation:
-        operation = self._history_of(key).invoke(client_id, key, name, argument, now_ns=self._now_ns())
-        self._in_flight[operation] = None
-        return operation
-
-    def _see(self, key: Hashable, answer: Answer, log_position: int) -> Values:
-        """Take in what an answer shows."""
-        self._seen_position = max(self._seen_position, log_position)
-        history, now_ns = self._history_of(key), self._now_ns()
-        for write in answer.writes:
-            history.sight(key, write.value, log_position=write.log_position, now_ns=now_ns)
-        return tuple(write.value for write in answer.writes)
-
-    def _history_of(self, key: Hashable) -> History:
-        assert isinstance(key, int)
-        return self._histories[self._table.group_of(key)]
-
     def _draw_time_s(self, random: Random) -> float:
         return random.expovariate(1 / self._unit_s)
-
-
-@dataclass(slots=True)
-class _Unanswered:
-    """A message that was begun."""
-
-    operation: ClientOperation
-    payload: bytes
-    future: asyncio.Future[None]
-
-
-class RegisterSession(Session):
-    """Numbered messages, sent in order, and again in order when some may be lost."""
-
-    def __init__(self, number: int, group: Group | None, client_id: int, work: RegisterWork) -> None:
-        super().__init__(number, group)
-        self.client_id = client_id
-        self.sequence = 0
-        """The newest number; they are counted from 1."""
-        self._work = work
-        self._unanswered: dict[int, _Unanswered] = {}
-        """By sequence, in order."""
-        self._next_to_send = 1
-        self._is_waiting = False
-        """Whether the client has not taken a message, and it is to be offered once more."""
-        self._answers: dict[int, bytes] = {}
-        """The latest, to be held against those that come again."""
-
-    def send(self, sequence: int, operation: ClientOperation, payload: bytes) -> asyncio.Future[None]:
-        """Send a message; the result is done once it is answered."""
-        future = asyncio.get_running_loop().create_future()
-        self._unanswered[sequence] = _Unanswered(operation, payload, future)
-        self._send()
-        return future
-
-    def give_up(self) -> None:
-        """Give up what is not answered."""
-        for unanswered in self._unanswered.values():
-            self._work.give_up(unanswered.operation)
-            unanswered.future.cancel()
-        self._unanswered.clear()
-
-    def on_message(self, timestamp: int, leadership_term_id: int, payload: memoryview) -> None:
-        """Take an answer."""
-        data = bytes(payload)
-        answer = self._work.decode(data)
-        if answer is None:
-            return
-        if answer.client_id != self.client_id or not 0 < answer.sequence <= self.sequence:
-            self._work.report(f"client={self.client_id} an answer to nothing it has asked: {answer}")
-        elif answer.status is AnswerStatus.GAP:
-            if answer.sequence in self._unanswered:
-                self._send_again()  # a message went astray and a later one did not
-        else:
-            known = self._answers.setdefault(answer.sequence, data)
-            if known != data:
-                self._work.report(
-                    f"client={self.client_id} message {answer.sequence} was answered {Answer.decode(known)} and then"
-                    f" {answer}"
-                )
-            elif answer.sequence in self._unanswered:
-                self._on_answer(answer)
-
-    def on_new_leader(self, leadership_term_id: int, leader_member_id: int) -> None:
-        """Send again what is not answered."""
-        if self._unanswered:
-            self._send_again()
-
-    def _on_answer(self, answer: Answer) -> None:
-        unanswered = self._unanswered.pop(answer.sequence)
-        self._work.acknowledge(unanswered.operation, answer, answer.log_position)
-        if not unanswered.future.done():
-            unanswered.future.set_result(None)
-        if len(self._answers) > ANSWER_LIMIT:
-            del self._answers[next(iter(self._answers))]
-
-    def _send_again(self) -> None:
-        """Send from the first one on that is not answered, when the client has returned from its callback."""
-        self._next_to_send = min(self._next_to_send, next(iter(self._unanswered)))
-        asyncio.get_running_loop().call_soon(self._send)
-
-    def _send_later(self) -> None:
-        self._is_waiting = False
-        self._send()
-
-    def _send(self) -> None:
-        """Offer what is to be sent, in order; what the client does not take now is offered later."""
-        assert isinstance(self.path, OneSession)
-        for sequence, unanswered in self._unanswered.items():
-            if sequence < self._next_to_send:
-                continue
-            try:
-                is_taken = self.path.client.try_offer(unanswered.payload)
-            except SessionClosedError:
-                return
-            if not is_taken:
-                if not self._is_waiting:
-                    self._is_waiting = True
-                    asyncio.get_running_loop().call_later(FULL_PAUSE_S, self._send_later)
-                return
-            self._next_to_send = sequence + 1
