@@ -83,10 +83,10 @@ class Lane:
 
 
 class Session:
-    """One session of an application, or its sessions with all groups. Kinds of work derive what they listen to."""
+    """One session of an application, or its sessions with all groups. Kinds of work derive what listens to egress."""
 
     is_listening = True
-    """Whether egress comes to this object; otherwise to `egress()` of the client."""
+    """True if egress comes to this object; otherwise it comes through `egress()` of the client."""
     path: Path
     """How messages get to the cluster, once the session is open."""
     config: ClientConfig
@@ -108,7 +108,7 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to begin: it has ended, or is to end."""
+        """Return True if nothing more is to begin: it has ended, or is to end."""
         return self.is_ending or self.path.is_closed
 
     def end(self, *, is_abrupt: bool = False) -> None:
@@ -182,7 +182,7 @@ class _Strand:
 
 
 class Work(Protocol):
-    """What one application does: its tables, and what its sessions listen to."""
+    """The tables of one application, and the sessions that it makes."""
 
     lanes: list[Lane]
 

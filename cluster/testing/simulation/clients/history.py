@@ -64,7 +64,7 @@ class StaleRead:
 
     key: Hashable
     values: tuple[int, ...]
-    """What it showed."""
+    """The values that it showed."""
     member_id: int
     log_position: int
     staleness_ns: int

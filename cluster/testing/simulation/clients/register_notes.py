@@ -1,4 +1,4 @@
-"""What one client notes of its operations on registers, in the history of the group that owns the key.
+"""The notes of one client on its operations: they go to the history of the group that owns the key.
 
 An operation is settled once: what comes later, as when a process that was killed is buried, is not noted.
 """

@@ -30,11 +30,11 @@ Values = tuple[int, ...]
 
 
 class RegisterOutcome(NamedTuple):
-    """What an operation answers."""
+    """The answer to an operation."""
 
     succeeded: bool
     values: Values
-    """What the register held before it."""
+    """The values that the register held before it."""
 
 
 class Swap(NamedTuple):
@@ -79,18 +79,17 @@ class RegisterOperation:
 
     name: str
     request_kind: RequestKind | None
-    """What it is asked for as; None where no client asks for it."""
+    """The kind of a request for it; None where no client asks for it."""
     argue: Callable[[int, int], Hashable]
-    """Returns the argument, from a value that nobody has written and the one that the client saw last; 0: it saw no
-    value."""
+    """Returns the argument. It is given a value that nobody has written, and the one that the client saw last or 0."""
     apply: Callable[[Values, Any], tuple[bool, Values]]  # Any: what `argue` returns
-    """Returns whether it succeeds, and the values after it."""
+    """Returns True if it succeeds, and the values after it."""
     messages: float = 0
     timer_key_messages: float = 0
     """The weight among messages about keys that timers write to."""
     requests: float = 0
     is_later: bool = False
-    """Whether a timer writes the value."""
+    """True if a timer writes the value."""
     ends_session: bool = False
 
 

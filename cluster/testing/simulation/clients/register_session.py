@@ -36,7 +36,7 @@ class RegisterSession(Session):
         """By sequence, in order."""
         self._next_to_send = 1
         self._is_waiting = False
-        """Whether the client has not taken a message, and it is to be offered once more."""
+        """True if the client has not taken a message, which is to be offered once more."""
         self._answers: dict[int, bytes] = {}
         """The latest, to be held against those that come again."""
 

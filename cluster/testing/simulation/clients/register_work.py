@@ -1,4 +1,4 @@
-"""What clients do with the simulation's own service: operations on registers, and the history of what they saw.
+"""The work of clients of the simulation's own service: operations on registers.
 
 An operation is asked for in one of four ways, each with a column of weights in `register_operations`:
 

@@ -1,4 +1,4 @@
-"""What clients do with a user's own service: what its class says, or what the author of a test wrote.
+"""The work of clients of a user's own service, as its class says or as the author of a test wrote it.
 
 A service says what clients send with a function `simulation_request`, a static method of its class; without one,
 clients send random bytes. A service that takes requests gets them with `request`, another as messages. One that takes
@@ -35,7 +35,7 @@ KEY_FUNCTION: Final = "simulation_key"
 WORKLOAD_RULE: Final = "clients see what the author of their workload expects"
 
 _QUERY_WEIGHT: Final = 0.3
-"""Of queries, where other operations have 1."""
+"""The weight of queries, where other operations have 1."""
 _STALENESS_S: Final = 1.0
 _RANDOM_REQUEST_LIMIT: Final = 200
 
@@ -70,7 +70,7 @@ def key_of_request(service_class: type[ClusteredService]) -> KeyOfRequest:
 
 
 def takes_requests(service_class: type[ClusteredService]) -> bool:
-    """Whether a service has an `on_request`."""
+    """Return True if a service has an `on_request`."""
     return service_class.on_request is not ClusteredService.on_request
 
 
@@ -162,7 +162,7 @@ class ServiceSession(Session):
 
 
 class RoundsWork:
-    """What the author of a test wrote, round after round.
+    """The rounds that the author of a test wrote, one after another.
 
     What a round raises ends the session if it is among `weather`: what faults do to a client. Anything else ends the
     run: a rule of the author is broken.

@@ -24,7 +24,7 @@ QUERY_KIND: Final = "query"
 DRIFT_ALLOWED: Final = 1.05
 
 _CHANCE: Final = 0.5
-"""Of a run's having queries."""
+"""The chance that a run has queries."""
 
 _TICK_NS: Final = 1_000
 _VIOLATION_LIMIT: Final = 20

@@ -17,7 +17,7 @@ class DigestingService(ClusteredService):
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        """What this member was given and should not have been; at most 20 are kept."""
+        """Entries that this member was given and should not have been; at most 20 are kept."""
         self.digest = bytes(8)
 
     def state_hash(self) -> int:
