@@ -1,6 +1,6 @@
 """The work of clients of the simulation's own service: operations on registers.
 
-An operation is asked for in one of four ways, each with a column of weights in `register_operations`:
+An operation is asked for in one of four ways. `register_operations` says how often, for messages and requests.
 
     message       numbered, and sent in order. What is not answered is sent again, in order, when the path to a leader
                   stands again. When the session is lost, nobody can tell what became of its unanswered messages
