@@ -1,7 +1,7 @@
 """The generator of what clients of a simulation do: sessions, one after another, and in each operations from a table.
 
-A row of such a table is an `Operation`: how often it is drawn, and how one begins. What it sends, what may be answered
-and what is noted of it is the row's own affair: `register_work` has the rows of the simulation's own service,
+A row of such a table is an `OperationRow`: how often it is drawn, and how one begins. What it sends, what may be
+answered and what is noted of it is the row's own affair: `register_work` has the rows of the simulation's own service,
 `service_work` those of a user's service, `groups.stranger` those of a client that routes badly. A `Lane` draws from one
 table, at its own pace, with so many operations under way; an application may have several lanes beside each other, so
 that what waits for a leader in one does not hold up another.
@@ -40,7 +40,7 @@ Begun = Coroutine[Any, Any, None] | asyncio.Future[None]
 
 
 @dataclass(slots=True, frozen=True)
-class Operation:
+class OperationRow:
     """A row of a table from which clients draw: one kind of operation."""
 
     name: str
@@ -70,14 +70,14 @@ class Pace:
 class Lane:
     """Operations that are drawn from one table, one after another."""
 
-    def __init__(self, operations: Sequence[Operation], pace: Pace, random: Random) -> None:
+    def __init__(self, operations: Sequence[OperationRow], pace: Pace, random: Random) -> None:
         self.operations, self.pace, self.random = operations, pace, random
         self._cumulative = [*accumulate(row.weight for row in operations)]
 
     def __repr__(self) -> str:
         return f"<Lane {[row.name for row in self.operations]}>"
 
-    def draw(self) -> Operation:
+    def draw(self) -> OperationRow:
         """Draw a row."""
         return self.random.choices(self.operations, cum_weights=self._cumulative)[0]
 
@@ -172,9 +172,9 @@ class _Strand:
         if drawn < pace.burst_rate:
             self._burst_count = chance.randint(1, 4 * pace.in_flight_limit)
         elif drawn > 1 - pace.idle_rate:
-            await pause(self.session.over, chance.random() * pace.idle_max_s)
+            await pause_until(self.session.over, chance.random() * pace.idle_max_s)
         else:
-            await pause(self.session.over, chance.expovariate(1 / pace.think_mean_s))
+            await pause_until(self.session.over, chance.expovariate(1 / pace.think_mean_s))
 
     def _on_done(self, future: asyncio.Future[None]) -> None:
         del self.under_way[future]
@@ -283,7 +283,7 @@ class Application:
             try:
                 session.path = await open_path(session.config, session if session.is_listening else None)
             except NO_SESSION:
-                await pause(self._stopped, pause_s * (1 - self._random.random() / 2))
+                await pause_until(self._stopped, pause_s * (1 - self._random.random() / 2))
                 pause_s = min(2 * pause_s, _RETRY_MAX_S)
                 continue
             self._sessions[session] = None
@@ -294,7 +294,7 @@ class Application:
                 session.give_up()
                 await session.path.aclose()
             pause_s = _RETRY_MIN_S
-            await pause(self._stopped, pause_s * self._random.random())
+            await pause_until(self._stopped, pause_s * self._random.random())
 
     async def _use(self, session: Session) -> None:
         session.strands = [_Strand(lane, session) for lane in self.work.lanes]
@@ -313,7 +313,7 @@ class Application:
                 continue
             begun = strand.lane.draw().begin(session, chance)
             if begun is None:
-                await pause(session.over, FULL_PAUSE_S)
+                await pause_until(session.over, FULL_PAUSE_S)
                 continue
             self.begun_count += 1
             strand.take(begun if isinstance(begun, asyncio.Future) else tasks.create_task(begun))
@@ -333,7 +333,7 @@ class Application:
         return self._operation_limit is not None and self.begun_count >= self._operation_limit
 
 
-async def pause(over: asyncio.Event, duration_s: float) -> None:
+async def pause_until(over: asyncio.Event, duration_s: float) -> None:
     """Let time pass; an event ends it."""
     try:
         async with asyncio.timeout(duration_s):

@@ -25,7 +25,7 @@ from .....client import QueryRefusedError, QueryResult, RejectedError, RequestIn
 from .....service_api import ClusterError, SessionClosedError
 from .....service_api.groups.group import Group
 from ..services.registers import QUERY, Answer, Request
-from .application import Lane, Operation, Session
+from .application import Lane, OperationRow, Session
 from .history import History, StaleRead
 from .paths import NO_SESSION, GroupSessions
 from .register_notes import RegisterNotes
@@ -96,25 +96,26 @@ class RegisterWork:
 
     # --- the tables
 
-    def messages(self) -> list[Operation]:
+    def messages(self) -> list[OperationRow]:
         """Return the table of messages."""
-        rows = [Operation(row.name, row.messages, partial(self._send, row, self._keys)) for row in _ROWS]
+        rows = [OperationRow(row.name, row.messages, partial(self._send, row, self._keys)) for row in _ROWS]
         if self._timer_keys:
             rows += [
-                Operation(row.name, row.timer_key_messages, partial(self._send, row, self._timer_keys)) for row in _ROWS
+                OperationRow(row.name, row.timer_key_messages, partial(self._send, row, self._timer_keys))
+                for row in _ROWS
             ]
         return rows
 
-    def requests(self) -> list[Operation]:
+    def requests(self) -> list[OperationRow]:
         """Return the table of requests."""
-        rows = [Operation(row.name, row.requests, partial(self._ask, row)) for row in _ROWS]
+        rows = [OperationRow(row.name, row.requests, partial(self._ask, row)) for row in _ROWS]
         if self._has_groups:
-            rows.append(Operation("keys of two groups", _ACROSS_WEIGHT, self._ask_across))
+            rows.append(OperationRow("keys of two groups", _ACROSS_WEIGHT, self._ask_across))
         return rows
 
-    def queries(self, *, stale_weight: float = 1.0) -> list[Operation]:
+    def queries(self, *, stale_weight: float = 1.0) -> list[OperationRow]:
         """Return the table of queries."""
-        return [Operation("query", 1.0, self._query), Operation("stale query", stale_weight, self._query_stale)]
+        return [OperationRow("query", 1.0, self._query), OperationRow("stale query", stale_weight, self._query_stale)]
 
     # --- messages and requests
 

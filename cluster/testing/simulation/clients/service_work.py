@@ -25,7 +25,7 @@ from .....client import (
 from .....service_api import ClusteredService
 from .....service_api.groups.key_hash import GroupKey
 from ..world.expect import RuleBroken
-from .application import FULL_PAUSE_S, Lane, Operation, Pace, Session, end_run, pause
+from .application import FULL_PAUSE_S, Lane, OperationRow, Pace, Session, end_run, pause_until
 from .history import History
 from .paths import NO_SESSION, OneSession
 
@@ -97,9 +97,9 @@ class ServiceWork:
         """In a cluster with groups each request goes to the group of its key."""
         self.history = history
         self._draw_request, self._draw_query, self._key_of = draw_request, draw_query, key_of
-        rows = [Operation("request", 1.0, self._ask) if uses_requests else Operation("message", 1.0, self._send)]
+        rows = [OperationRow("request", 1.0, self._ask) if uses_requests else OperationRow("message", 1.0, self._send)]
         if draw_query is not None:
-            rows.append(Operation("query", _QUERY_WEIGHT, self._query))
+            rows.append(OperationRow("query", _QUERY_WEIGHT, self._query))
         self.lanes = [Lane(rows, pace, random)]
 
     def make_session(self, number: int) -> ServiceSession:
@@ -115,7 +115,7 @@ class ServiceWork:
         try:
             client = await session.path.client_for(self._key_of(message))
             while not session.is_over and not client.try_offer(message):
-                await pause(session.over, FULL_PAUSE_S)
+                await pause_until(session.over, FULL_PAUSE_S)
         except NO_SESSION:
             return
 
@@ -180,7 +180,7 @@ class RoundsWork:
     ) -> None:
         """Make the work of client `number`; nothing is known about answers, so the history stays empty."""
         pace = replace(pace, in_flight_limit=1, burst_rate=0.0, idle_rate=0.0, close_rate=0.0)
-        self.lanes = [Lane([Operation("round", 1.0, self._round)], pace, random)]
+        self.lanes = [Lane([OperationRow("round", 1.0, self._round)], pace, random)]
         self._number, self._use, self._weather = number, use, weather
         self._round_count = 0
 

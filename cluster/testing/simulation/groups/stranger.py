@@ -17,7 +17,7 @@ from typing import Final
 from .....client import ClusterClient, ConnectRejectedError, RequestFailedError
 from .....service_api import ClusterError, ClusterTimeoutError
 from .....service_api.groups.group import Group
-from ..clients.application import Lane, Operation, Pace, Session, end_run
+from ..clients.application import Lane, OperationRow, Pace, Session, end_run
 from ..clients.paths import OneSession
 from ..rules.group_rules import REFUSAL_RULE
 from ..services.registers import Request, RequestKind
@@ -46,8 +46,8 @@ class StrangerWork:
     ) -> None:
         """Make the work of client `number`. `keys` are some of each group; `unit_s` is the heartbeat timeout."""
         rows = [
-            Operation("key of another group", 3.0, self._send_strange_key),
-            Operation("another group meant", 1.0, self._demand_another),
+            OperationRow("key of another group", 3.0, self._send_strange_key),
+            OperationRow("another group meant", 1.0, self._demand_another),
         ]
         pace = Pace(in_flight_limit=1, think_mean_s=unit_s / 2, idle_max_s=unit_s, close_rate=0.3)
         self.lanes = [Lane(rows, pace, random)]

@@ -10,7 +10,7 @@ from random import Random
 
 from tests.unit.cluster.testing.simulation.small_cluster import SmallCluster, small_cluster
 from tests.unit.cluster.testing.simulation.small_world import SECOND
-from trimaran.cluster.testing.simulation.clients.application import Application, Lane, Operation, Pace, Session
+from trimaran.cluster.testing.simulation.clients.application import Application, Lane, OperationRow, Pace, Session
 from trimaran.cluster.testing.simulation.clients.history import History
 from trimaran.cluster.testing.simulation.clients.linearizability import check_log_order
 from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
@@ -27,7 +27,7 @@ class HeldWork:
 
     def __init__(self) -> None:
         self.begun: Counter[str] = Counter()
-        rows = [Operation("held", 1.0, self._hold), Operation("quick", 1.0, self._do)]
+        rows = [OperationRow("held", 1.0, self._hold), OperationRow("quick", 1.0, self._do)]
         self.lanes = [Lane([row], QUICK, Random(1)) for row in rows]
 
     def make_session(self, number: int) -> Session:
