@@ -22,18 +22,18 @@ from trimaran.cluster.testing.simulation.rules.referee import Referee
 from trimaran.cluster.testing.simulation.rules.service_rules import ServiceRules
 
 HARDEST: Final = {
-    "torn-frame-believed": 168,
-    "suspension-lost": 20,
+    "torn-frame-believed": 2,
+    "suspension-lost": 18,
     "sync-tried-again": 14,
     "sync-error-ignored": 14,
-    "short-write-is-whole": 14,
-    "catalog-not-synced": 6,
-    "session-id-in-memory": 14,
+    "short-write-is-whole": 1,
+    "catalog-not-synced": 7,
+    "session-id-in-memory": 1,
     "truncation-lowers-term": 9,
-    "copy-not-durable": 3,
-    "query-before-delivery": 4,
+    "copy-not-durable": 9,
+    "query-before-delivery": 0,
     "restore-skips-tail": 4,
-    "manifest-too-early": 4,
+    "manifest-too-early": 0,
 }
 """The plants that need most seeds or most of the simulator, and the first seed that found each.
 
