@@ -28,7 +28,7 @@ from ...client import (
     RequestIndeterminateError,
 )
 from ...cluster.testing.simulation.clients.history import ClientOperation, History
-from ...cluster.testing.simulation.clients.service_workload import DrawRequest
+from ...cluster.testing.simulation.clients.service_work import DrawRequest
 from ...service_api import ClusterError, ClusterTimeoutError, SessionClosedError
 from ...service_api.wire.session import EventCode
 from .models import ObjectKey, object_key

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...client import ClusterClient
 from ...cluster.settings.service_loading import load_service_class
-from ...cluster.testing.simulation.clients.service_workload import draw_request_of
+from ...cluster.testing.simulation.clients.service_work import draw_request_of
 from ...service_api.errors import ClusterError, first_leaf
 from ...service_api.groups.group import Group
 from ..rig.processes import ProcessGroup

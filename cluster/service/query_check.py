@@ -10,14 +10,13 @@ not checked: one log line says so.
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Final
 
 import structlog
 
 from ...service_api import ClusteredService, LocalProtocolError
-from .digests import DIGEST_BYTES, digest_of
-from .kept_snapshot import write_snapshot
+from .digests import digest_of
+from .kept_snapshot import state_of
 
 _STATE_LIMIT_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 64
@@ -74,30 +73,11 @@ class QueryCheck:
         if id(service) in self._unchecked:
             return None
         try:
-            return digest_of(service.state_hash()) if service.has_state_hash else _digest_snapshot(service)
+            state = state_of(service, limit_bytes=_STATE_LIMIT_BYTES)
+            if state is None:
+                raise LocalProtocolError("no state_hash and no on_take_snapshot")
+            return digest_of(state)
         except Exception as error:
             self._unchecked.add(id(service))
             logger.warning("query.not_checked", service=repr(service), error=repr(error))
             return None
-
-
-class _InMemory:
-    """A `SnapshotPublication` that digests what it is offered."""
-
-    def __init__(self) -> None:
-        self.digest = blake2b(digest_size=DIGEST_BYTES)
-        self._length_bytes = 0
-
-    async def offer(self, message: bytes | bytearray | memoryview) -> None:
-        """Digest one message."""
-        self._length_bytes += len(message)
-        if self._length_bytes > _STATE_LIMIT_BYTES:
-            raise LocalProtocolError(f"state too long to compare at each query: limit={_STATE_LIMIT_BYTES}")
-        self.digest.update(len(message).to_bytes(8, "little"))
-        self.digest.update(message)
-
-
-def _digest_snapshot(service: ClusteredService) -> bytes:
-    publication = _InMemory()
-    write_snapshot(service, publication)
-    return publication.digest.digest()

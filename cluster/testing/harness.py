@@ -238,10 +238,11 @@ class ServiceHarness(Generic[S]):
 
     def snapshot(self) -> list[bytes]:
         """Have the service write a snapshot, and return its messages."""
-        if not self._container.doubles:
-            return snapshot_of(self.service)
         publication = KeptPublication()
-        run_without_waiting(self._container.take_snapshot(0, publication), "on_take_snapshot")
+        if self._container.doubles:
+            run_without_waiting(self._container.take_snapshot(0, publication), "on_take_snapshot")
+        else:
+            write_snapshot(self.service, publication)
         return publication.messages
 
     def restart(self, service: Callable[[], Any] | None = None) -> None:  # Any: the next version of S
@@ -415,13 +416,6 @@ class _HeardSession(ContainerClientSession):
         if is_taken:
             self._egress.append(bytes(payload))
         return is_taken
-
-
-def snapshot_of(service: ClusteredService) -> list[bytes]:
-    """Have a service write its state, and return the messages."""
-    publication = KeptPublication()
-    write_snapshot(service, publication)
-    return publication.messages
 
 
 def makers_of(code: Code) -> Sequence[MakeService]:

@@ -29,10 +29,11 @@ from ..core.events import ActionRequested
 from ..core.vocabulary.control_toggle import ControlToggle
 from ..service.digests import digest_of
 from ..service.failure_log import FailureLog
+from ..service.kept_snapshot import state_of
 from ..service.state_difference import describe_difference
 from ..subscriptions.subscription import Subscription, subscribe
 from .check import StrictFinding, StrictGuard
-from .harness import Code, MakeService, makers_of, new_service, snapshot_of
+from .harness import Code, MakeService, makers_of, new_service
 from .simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from .simulation.kept_log import complete_snapshot_positions
 from .simulation.member_disks import MemberDisks
@@ -342,7 +343,7 @@ class MemoryCluster:
 
     def _compare_states(self, first: Member, other: Member) -> None:
         for one, two in zip(self._services[first.member_id], self._services[other.member_id], strict=True):
-            states = _state_of(one), _state_of(two)
+            states = state_of(one), state_of(two)
             if None in states or digest_of(states[0]) == digest_of(states[1]):
                 continue
             raise AssertionError(
@@ -679,12 +680,3 @@ async def _idle() -> None:
 
 def _newest_snapshot(member: Member) -> int:
     return max(complete_snapshot_positions(member.machine.disk), default=-1)
-
-
-def _state_of(service: ClusteredService) -> object:
-    """Return what stands for the state; None where the service does not say."""
-    if service.has_state_hash:
-        return service.state_hash()
-    if not service.takes_snapshots:
-        return None
-    return snapshot_of(service)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from ...service_api import ClusteredService, ConfigurationError
 from ..service.digests import digest_of
+from ..service.kept_snapshot import state_of
 from ..settings.variables import RECORD_VARIABLE
 from ..time_travel.outputs import Output, OutputKind
 from ..time_travel.replay import ReplayedService, replay_service
@@ -124,13 +125,9 @@ def _summary(replayed: ReplayedService, outputs: Sequence[Output]) -> RecordedRu
 
 
 def state_digest(replayed: ReplayedService) -> str | None:
-    """Return a digest of a service's state: of its `state_hash`, or of what it writes into a snapshot."""
-    service = replayed.service
-    if service.has_state_hash:
-        return digest_of(service.state_hash()).hex()
-    if not service.takes_snapshots:
-        return None
-    return digest_of(replayed.snapshot_messages()).hex()
+    """Return a digest of a service's state; None where the service does not say what its state is."""
+    state = state_of(replayed.service, write=lambda service, publication: replayed.write_snapshot(publication))
+    return None if state is None else digest_of(state).hex()
 
 
 def _counts(outputs: Sequence[Output]) -> dict[str, int]:

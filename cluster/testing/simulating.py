@@ -16,7 +16,6 @@ from random import Random
 from typing import Any, Final, NoReturn
 
 from ...client import (
-    ClientConfig,
     ClusterClient,
     ConnectRejectedError,
     QueryRefusedError,
@@ -30,9 +29,7 @@ from ..settings.variables import REPLAY_VARIABLE
 from .check import StrictGuard
 from .harness import Code, MakeService, makers_of
 from .simulation.campaign import Totals, kinds_left_out, replay_arguments
-from .simulation.clients.history import History
-from .simulation.clients.service_workload import RoundsWorkload
-from .simulation.clients.workload import WorkloadSettings
+from .simulation.clients.service_work import RoundsWork
 from .simulation.faults.nemesis import KIND_NAMES
 from .simulation.run import Options, RunOutcome, run_seed
 from .simulation.shrink import shrink
@@ -194,24 +191,12 @@ def _run(
 ) -> RunOutcome:
     shared = workload()
     makers = [partial(watches.make, make) for make in code]
-
-    def make_client(
-        config: ClientConfig,
-        number: int,
-        *,
-        history: History,
-        random: Random,
-        now_ns: Callable[[], int],
-        settings: WorkloadSettings,
-    ) -> RoundsWorkload:
-        return RoundsWorkload(config, number, random=random, settings=settings, use=shared.use, weather=_WEATHER)
-
     return run_seed(
         seed,
         options,
         make_service=makers[0],
         make_further=makers[1:],
-        make_workload=make_client,
+        make_work=partial(RoundsWork, use=shared.use, weather=_WEATHER),
         checks=ServiceChecks(
             lambda one: shared.invariant(watches.own(one)),
             lambda every: shared.at_rest([*map(watches.own, every)]),

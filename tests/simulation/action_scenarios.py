@@ -20,7 +20,7 @@ def a_cluster_that_stops(scene: Scene) -> None:
     Then all start again, each from its snapshot.
     """
     leader = scene.start()
-    workload = scene.add_client()
+    client = scene.add_client()
     scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
     late = next(member for member in scene.cluster.members.values() if member is not leader)
     elections = scene.referee.counts.elections
@@ -44,13 +44,13 @@ def a_cluster_that_stops(scene: Scene) -> None:
         "a cluster that was shut down starts from its snapshots",
         loaded=scene.referee.counts.loaded_snapshots,
     )
-    workload.stop()
+    client.stop()
 
 
 def a_suspended_cluster(scene: Scene) -> None:
     """The leader of a suspended cluster dies: the next one takes no input either, until it is told to resume."""
     leader = scene.start()
-    workload = scene.add_client()
+    client = scene.add_client()
     scene.run(1)
     _order(leader, ControlToggle.SUSPEND)
     scene.run(1)
@@ -64,7 +64,7 @@ def a_suspended_cluster(scene: Scene) -> None:
     _order(scene.await_leader(), ControlToggle.RESUME)
     scene.expect_service("a cluster that was resumed serves again", for_s=3, gap_s=5)
     scene.referee.actions.expect_held(scene.referee.committed)
-    workload.stop()
+    client.stop()
 
 
 def an_order_that_comes_to_nothing(scene: Scene) -> None:
@@ -99,7 +99,7 @@ def a_leader_that_hands_over(scene: Scene) -> None:
     Then under a load that keeps every follower behind: the member stands when it has everything, and wins at once.
     """
     leader = scene.start()
-    workload = scene.add_client()
+    client = scene.add_client()
     scene.run_until(lambda: scene.history.acknowledged_count >= 20, 10, "a cluster serves")
     target = scene.followers()[0]
     assert leader.node is not None
@@ -129,7 +129,7 @@ def a_leader_that_hands_over(scene: Scene) -> None:
     base = target.node.module.ctx.term_base_log_position
     expect(base == end_position, "nothing of the log is lost in a hand-over", expected=end_position, actual=base)
     scene.expect_service("clients are served after a hand-over", for_s=2, gap_s=1)
-    workload.stop()
+    client.stop()
 
 
 def _hand_over(leader: Member, target: Member) -> None:

@@ -20,11 +20,13 @@ import structlog
 
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.cluster.runtime.links import log_links
+from trimaran.cluster.testing.simulation.clients.application import Application, Lane, Pace
 from trimaran.cluster.testing.simulation.clients.history import History
 from trimaran.cluster.testing.simulation.clients.linearizability import check_log_order
-from trimaran.cluster.testing.simulation.clients.queries import QueryMix, check_stale_reads
 from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
-from trimaran.cluster.testing.simulation.clients.workload import Workload, WorkloadSettings
+from trimaran.cluster.testing.simulation.clients.register_operations import CLOSE
+from trimaran.cluster.testing.simulation.clients.register_work import RegisterWork
+from trimaran.cluster.testing.simulation.clients.stale_reads import check_stale_reads
 from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.testing.simulation.rules.referee import Referee
 from trimaran.cluster.testing.simulation.services.registers import Registers, Request, RequestKind
@@ -99,7 +101,7 @@ class Scene:
     """Whether members have a second service, which talks to the log."""
     referee: Referee = field(default_factory=lambda: Referee(Registers))
     history: History = field(default_factory=History)
-    workloads: list[Workload] = field(default_factory=list)
+    applications: list[Application] = field(default_factory=list)
     failures: dict[int, None] = field(default_factory=dict)
     """Members that may stop by themselves."""
     cluster: SimulatedCluster = field(init=False)
@@ -135,34 +137,35 @@ class Scene:
         leader = self.cluster.leader()
         return [member for member in self.cluster.members.values() if member is not leader]
 
-    def add_client(self) -> Workload:
+    def add_client(self) -> Application:
         """Start a client that is never idle for long."""
-        number = len(self.workloads)
-        settings = WorkloadSettings(think_mean_s=0.01, idle_rate=0.0, close_rate=0.0, timer_rate=0.0)
-        workload = Workload(
-            self.client_config(),
-            number,
-            history=self.history,
-            random=Random(f"client {number}"),
-            now_ns=lambda: self.cluster.now_ns,
-            settings=settings,
-        )
-        self.workloads.append(workload)
-        self.cluster.add_client(f"client-{number}", workload.run)
-        return workload
+        name, work = f"client-{len(self.applications)}", self._make_work(unit_s=TIMEOUT_MS / 1_000)
+        rows = [row for row in work.messages() if row.name != CLOSE]
+        work.lanes = [Lane(rows, Pace(think_mean_s=0.01, idle_rate=0.0, close_rate=0.0), Random(name))]
+        return self._start(name, work)
 
     def add_reader(self, name: str = "reader") -> str:
         """Start a client that does nothing but query, some hundred times a second."""
-        queries = QueryMix(
-            self.history, Random(name), lambda: self.cluster.now_ns, keys=range(4), unit_s=0.05, stale_rate=0.1
+        work = self._make_work(unit_s=0.05)
+        pace = Pace(in_flight_limit=1, think_mean_s=0.005, burst_rate=0.0, idle_rate=0.0, close_rate=0.0)
+        work.lanes = [Lane(work.queries(stale_weight=0.1), pace, Random(name))]
+        self._start(name, work)
+        return name
+
+    def _make_work(self, *, unit_s: float) -> RegisterWork:
+        return RegisterWork(
+            len(self.applications),
+            histories=[self.history],
+            now_ns=lambda: self.cluster.now_ns,
+            keys=range(4),
+            unit_s=unit_s,
         )
 
-        async def read() -> None:
-            async with ClusterClient.connect([], egress_listener=Deaf(), config=self.client_config()) as client:
-                await queries.run(client)
-
-        self.cluster.add_client(name, read)
-        return name
+    def _start(self, name: str, work: RegisterWork) -> Application:
+        application = Application(self.client_config(), len(self.applications), work, random=Random(f"{name} sessions"))
+        self.applications.append(application)
+        self.cluster.add_client(name, application.run)
+        return application
 
     def expect_reads_valid(self) -> None:
         """Hold what was read against the log and against what was acknowledged when."""

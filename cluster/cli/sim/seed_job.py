@@ -11,14 +11,14 @@ from ....service_api import ClusteredService, ConfigurationError
 from ...core.service_messages import SERVICE_LIMIT
 from ...settings.service_loading import load_service_classes
 from ...testing.simulation.campaign import check_determinism
-from ...testing.simulation.clients.queries import QUERY_KIND
-from ...testing.simulation.clients.service_workload import (
-    ServiceWorkload,
+from ...testing.simulation.clients.service_work import (
+    ServiceWork,
     draw_query_of,
     draw_request_of,
     key_of_request,
     takes_requests,
 )
+from ...testing.simulation.clients.stale_reads import QUERY_KIND
 from ...testing.simulation.run import Options, RunOutcome, run_seed
 
 
@@ -46,20 +46,19 @@ class SeedJob:
         # The first service that takes requests answers them, and the first that takes queries those.
         requested = next((service for service in services if takes_requests(service)), services[0])
         draw_queries = (draw_query_of(service) for service in services)
-        make_workload = partial(
-            ServiceWorkload,
+        make_work = partial(
+            ServiceWork,
             draw_request=draw_request_of(requested),
             uses_requests=takes_requests(requested),
             draw_query=None if QUERY_KIND in options.without else next(filter(None, draw_queries), None),
             key_of=key_of_request(requested),
-            group_count=options.group_count or 1,
         )
         return run_seed(
             seed,
             options,
             make_service=services[0],
             make_further=services[1:],
-            make_workload=make_workload,
+            make_work=make_work,
             key_of=key_of_request(requested),
             write_line=write_line,
         )

@@ -19,8 +19,8 @@ from .clients.linearizability import (
     check_linearizability,
     check_log_order,
 )
-from .clients.queries import QUERY_KIND, check_stale_reads
 from .clients.register_model import RegisterModel, explained
+from .clients.stale_reads import QUERY_KIND, check_stale_reads
 from .cluster import Settings, SimulatedCluster, World
 from .faults.hidden_flip import mend_flip
 from .faults.nemesis import Nemesis

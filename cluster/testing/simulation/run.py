@@ -14,17 +14,15 @@ from random import Random
 from typing import Final
 
 from ....client import ClientConfig
-from ....client.groups.group_table import group_config
 from ....service_api import ClusteredService
 from ....service_api.groups.group import Group, GroupTable
 from ....service_api.groups.ports import group_endpoint
-from .clients.queries import QUERY_KIND, QueryMix, has_queries
-from .clients.request_workload import RequestWorkload
-from .clients.service_workload import ClientApplication, MakeWorkload
-from .clients.workload import Workload, WorkloadSettings
+from .clients.application import Application, Lane, MakeWork, Pace, Work
+from .clients.register_work import RegisterWork
+from .clients.stale_reads import QUERY_KIND, has_queries
 from .cluster import Settings, World
 from .groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
-from .groups.stranger import Stranger, key_of_register
+from .groups.stranger import StrangerWork, key_of_register
 from .part import Part, Services
 from .rules.cold_rules import COLD, COLD_URL
 from .rules.group_rules import KeyOf, RanAt, expect_ran_once
@@ -145,22 +143,22 @@ def run_seed(
     *,
     make_service: Callable[[], ClusteredService] = Registers,
     make_further: Sequence[Callable[[], ClusteredService]] = (),
-    make_workload: MakeWorkload = Workload,
+    make_work: MakeWork | None = None,
     checks: ServiceChecks = NO_CHECKS,
     key_of: KeyOf = key_of_register,
     write_line: Callable[[str], None] | None = None,
 ) -> RunOutcome:
     """Run one seed to its end and give what became of it. Never raises for what the cluster does wrong.
 
-    Members run the service and the further ones, with ids in this order. With clients of another kind than `Workload`
-    only what holds for every service is checked. Where the cluster has groups, `key_of` takes a message of a client to
-    the key that it is about.
+    Members run the service and the further ones, with ids in this order. With clients that do other work than the
+    simulation's own, only what holds for every service is checked. Where the cluster has groups, `key_of` takes a
+    message of a client to the key that it is about.
     """
     options = Options() if options is None else options
-    has_registers, has_histories = make_service is Registers, make_workload is Workload
+    has_registers, has_histories = make_service is Registers, make_work is None
     services = Services(make_service, make_further, checks, key_of, has_registers, has_histories)
     with quiet_log(is_quiet=write_line is None):
-        return _Run(seed, options, services, make_workload, write_line).run()
+        return _Run(seed, options, services, make_work, write_line).run()
 
 
 def draw_settings(
@@ -210,10 +208,10 @@ class _Run:
         seed: int,
         options: Options,
         services: Services,
-        make_workload: MakeWorkload,
+        make_work: MakeWork | None,
         write_line: Callable[[str], None] | None,
     ) -> None:
-        self._seed, self._options, self._make_workload = seed, options, make_workload
+        self._seed, self._options, self._make_work = seed, options, make_work
         settings = draw_settings(seed, options.member_count, options.witness_count, without=options.without)
         self._unit_ns = settings.leader_heartbeat_timeout_ns
         self._has_histories = services.has_histories
@@ -233,7 +231,7 @@ class _Run:
             )
             part.referee.membership.on_changed = self._correct_clients
             self._parts.append(part)
-        self._workloads: dict[str, ClientApplication] = {}
+        self._applications: dict[str, Application] = {}
         self._live: dict[str, None] = {}
         """Clients whose process is there."""
         self._kinds: dict[str, _ClientKind] = {}
@@ -297,7 +295,7 @@ class _Run:
         is_live = run_until(lambda: self._have_served(before), limit_ns=limit_ns)
         self._expect_live(is_live, "a healed majority serves its clients")
         for name in self._live:
-            self._workloads[name].stop()
+            self._applications[name].stop()
         is_done = run_until(
             lambda: not self._live and all(part.is_at_rest() for part in parts),
             limit_ns=limit_ns,
@@ -324,7 +322,7 @@ class _Run:
             core=[[member.member_id for member in part.nemesis.core()] for part in self._parts],
             clusters=[part.cluster for part in self._parts],
             histories=[part.history for part in self._parts],
-            workloads=[repr(workload) for workload in self._workloads.values()],
+            applications=[repr(application) for application in self._applications.values()],
             unhandled=[error for part in self._parts for error in part.cluster.unhandled][:3],
         )
 
@@ -341,7 +339,7 @@ class _Run:
     # --- clients
 
     def _start_client(self, kind: _ClientKind) -> None:
-        number = len(self._workloads)
+        number = len(self._applications)
         unit_s = self._unit_ns / 1e9
         random = Random(f"{self._seed} {kind.value} {number}")
         config = ClientConfig(
@@ -357,69 +355,74 @@ class _Run:
             random=random.random,
             make_secret=partial(Random(f"{self._seed} secrets of client {number}").randbytes, 32),
         )
-        part = self._part_of(number)
-        settings = WorkloadSettings(
-            think_mean_s=unit_s * random.choice((0.03, 0.08, 0.3)),
-            idle_max_s=unit_s,
-            timer_delay_max_ms=int(2_000 * unit_s),
-            operation_limit=self._options.operation_limit,
-            keys=part.keys,
-            timer_keys=part.timer_keys,
-        )
-        workload = self._make_application(kind, number, config, settings, random)
+        pace = Pace(think_mean_s=unit_s * random.choice((0.03, 0.08, 0.3)), idle_max_s=unit_s)
         name = f"client-{number}"
-        self._kinds[name] = kind
-        self._workloads[name] = workload
-        self._live[name] = None
-        part.cluster.add_client(name, lambda: self._drive(name, workload))
-
-    def _make_application(
-        self, kind: _ClientKind, number: int, config: ClientConfig, settings: WorkloadSettings, random: Random
-    ) -> ClientApplication:
-        parts, part = self._parts, self._part_of(number)
-        if kind is _ClientKind.STRANGER:
-            keys = {each.group.index: each.keys for each in parts}
-            return Stranger(config, number, len(parts), keys, random=random, unit_s=self._unit_ns / 1e9)
-        make: MakeWorkload = self._make_workload
-        if kind is not _ClientKind.PLAIN:
-            is_crowd, options = kind is _ClientKind.CROWD, self._options
-            if is_crowd:
-                think_mean_s = settings.think_mean_s * self._session_count * _CROWD_PAUSE
-                settings = replace(settings, in_flight_limit=1, think_mean_s=think_mean_s)
-            settings = replace(settings, keys=tuple(key for each in parts for key in each.keys))
-            make = partial(
-                RequestWorkload,
-                parallel_count=self._session_count if is_crowd else options.requester_session_count,
-                shares_connection=not is_crowd,
-                histories=[each.history for each in parts],
-            )
-        elif self._has_histories:
-            config = self._config_for(config, number)
-            if QUERY_KIND not in self._options.without and has_queries(self._seed):
-                make = partial(Workload, queries=self._make_query_mix(number, settings))
-        return make(
+        application = self._applications[name] = Application(
             config,
             number,
-            history=part.history,
+            self._make_client_work(kind, number, pace, random),
             random=random,
+            group_count=len(self._parts) if self._uses_all_groups(kind) else 1,
+            parallel_count=self._parallel_count(kind),
+            shares_connection=kind is _ClientKind.REQUESTER,
+            operation_limit=self._options.operation_limit,
+        )
+        self._kinds[name] = kind
+        self._live[name] = None
+        self._part_of(number).cluster.add_client(name, lambda: self._drive(name, application))
+
+    def _uses_all_groups(self, kind: _ClientKind) -> bool:
+        is_user = kind is _ClientKind.PLAIN and self._make_work is not None
+        return is_user or kind in (_ClientKind.REQUESTER, _ClientKind.CROWD)
+
+    def _parallel_count(self, kind: _ClientKind) -> int:
+        """Return how many sessions a client has at once."""
+        requester_count = self._options.requester_session_count if kind is _ClientKind.REQUESTER else 1
+        return self._session_count if kind is _ClientKind.CROWD else requester_count
+
+    def _make_client_work(self, kind: _ClientKind, number: int, pace: Pace, random: Random) -> Work:
+        parts, unit_s = self._parts, self._unit_ns / 1e9
+        if kind is _ClientKind.STRANGER:
+            keys = {each.group.index: each.keys for each in parts}
+            return StrangerWork(number, len(parts), keys, random=random, unit_s=unit_s)
+        if kind is not _ClientKind.PLAIN:
+            if kind is _ClientKind.CROWD:
+                think_mean_s = pace.think_mean_s * self._session_count * _CROWD_PAUSE
+                pace = replace(pace, in_flight_limit=1, think_mean_s=think_mean_s)
+            work = self._make_register_work(number, parts)
+            work.lanes = [Lane(work.requests(), pace, random)]
+            return work
+        part = self._part_of(number)
+        if self._make_work is not None:
+            return self._make_work(number, history=part.history, pace=pace, random=random)
+        work = self._make_register_work(number, [part])
+        work.lanes = [Lane(work.messages(), pace, random)]
+        if QUERY_KIND not in self._options.without and has_queries(self._seed):
+            pace = Pace(in_flight_limit=1, think_mean_s=0.1 * unit_s, idle_max_s=unit_s, close_rate=0.0)
+            work.lanes.append(Lane(work.queries(), pace, Random(f"{self._seed} queries {number}")))
+        return work
+
+    def _make_register_work(self, number: int, parts: Sequence[Part]) -> RegisterWork:
+        """Make the work of a client that uses these groups, all or one of them."""
+        is_of_group = len(parts) < len(self._parts)
+        return RegisterWork(
+            number,
+            histories=[each.history for each in parts],
             now_ns=lambda: self._world.scheduler.now_ns,
-            settings=settings,
+            keys=[key for each in parts for key in each.keys],
+            timer_keys=[key for each in parts for key in each.timer_keys],
+            unit_s=self._unit_ns / 1e9,
+            group=parts[0].group if is_of_group else None,
         )
 
     def _part_of(self, number: int) -> Part:
         """Return the group of a client that uses one only."""
         return self._parts[number % len(self._parts)]
 
-    def _config_for(self, config: ClientConfig, number: int) -> ClientConfig:
-        """Return how a client connects that uses one group only."""
-        return config if len(self._parts) == 1 else group_config(config, self._part_of(number).group)
-
     def _correct_clients(self) -> None:
         for name in self._live:
-            workload = self._workloads[name]
-            config = replace(workload.config, endpoints=self._ingress_endpoints())
-            is_of_group = workload.config.group is not None
-            workload.config = self._config_for(config, int(name.removeprefix("client-"))) if is_of_group else config
+            application = self._applications[name]
+            application.config = replace(application.config, endpoints=self._ingress_endpoints())
 
     def _ingress_endpoints(self) -> tuple[str, ...]:
         """Where a new client finds the cluster: at its members, as they are now.
@@ -434,17 +437,8 @@ class _Run:
         }
         return (*found,)
 
-    def _make_query_mix(self, number: int, settings: WorkloadSettings) -> QueryMix:
-        return QueryMix(
-            self._part_of(number).history,
-            Random(f"{self._seed} queries {number}"),
-            lambda: self._world.scheduler.now_ns,
-            keys=(*settings.keys, *settings.timer_keys),
-            unit_s=self._unit_ns / 1e9,
-        )
-
-    async def _drive(self, name: str, workload: ClientApplication) -> None:
-        await workload.run()
+    async def _drive(self, name: str, application: Application) -> None:
+        await application.run()
         del self._live[name]
 
     def _kill_client(self, random: Random) -> bool:
@@ -454,7 +448,7 @@ class _Run:
         name = random.choice([*self._live])
         del self._live[name]
         self._world.clients[name].kill()
-        self._workloads[name].abandon()
+        self._applications[name].abandon()
         self._start_client(self._kinds[name])
         return True
 

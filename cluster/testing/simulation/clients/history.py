@@ -63,8 +63,8 @@ class StaleRead:
     """A query that could be stale, and was answered."""
 
     key: Hashable
-    values: tuple[int, ...] | None
-    """What it showed; None if that could not be read."""
+    values: tuple[int, ...]
+    """The values that it showed."""
     member_id: int
     log_position: int
     staleness_ns: int

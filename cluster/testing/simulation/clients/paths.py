@@ -15,6 +15,7 @@ from .....client import (
     ConnectRejectedError,
     EgressListener,
     GroupedClient,
+    SharedConnection,
 )
 from .....service_api import ClusterTimeoutError, SessionClosedError
 from .....service_api.groups.group import CrossGroupError, Group, GroupTable
@@ -31,10 +32,6 @@ class Path(Protocol):
     def is_closed(self) -> bool:
         """Whether there is no use in going on with it."""
 
-    @property
-    def resent_count(self) -> int:
-        """How many requests were sent again."""
-
     async def client_for(self, key: GroupKey) -> ClusterClient:
         """Return the client for messages about a key; raises one of `NO_SESSION` if there is none."""
 
@@ -46,35 +43,40 @@ class Path(Protocol):
 
 
 class OneSession:
-    """The session of a cluster without groups."""
+    """The session of a cluster without groups, or with one group."""
 
     def __init__(self, client: ClusterClient) -> None:
-        self._client = client
+        self.client = client
 
     def __repr__(self) -> str:
-        return f"<OneSession {self._client!r}>"
+        return f"<OneSession {self.client!r}>"
+
+    @classmethod
+    async def open(cls, config: ClientConfig, listener: EgressListener | None) -> OneSession:
+        """Open it with a connection of its own; raises one of `NO_SESSION`."""
+        return cls(await ClusterClient.connect(egress_listener=listener, config=config))
+
+    @classmethod
+    async def open_shared(cls, shared: SharedConnection, listener: EgressListener | None) -> OneSession:
+        """Open it over a connection that others use, too; raises one of `NO_SESSION`."""
+        return cls(await shared.connect(egress_listener=listener))
 
     @property
     def is_closed(self) -> bool:
         """Whether the session has ended."""
-        return self._client.is_closed
-
-    @property
-    def resent_count(self) -> int:
-        """How many requests were sent again."""
-        return self._client.resent_request_count
+        return self.client.is_closed
 
     async def client_for(self, key: GroupKey) -> ClusterClient:
         """Return the client, whatever the key."""
-        return self._client
+        return self.client
 
     async def any_client(self, random: Random) -> ClusterClient:
         """Return the client."""
-        return self._client
+        return self.client
 
     async def aclose(self) -> None:
         """Close it."""
-        await self._client.aclose()
+        await self.client.aclose()
 
 
 class GroupSessions:
@@ -84,7 +86,6 @@ class GroupSessions:
     """
 
     is_closed = False
-    resent_count = 0
 
     def __init__(self, groups: GroupedClient, table: GroupTable) -> None:
         """`table` is the one of the run, which the client must come to know."""
@@ -95,14 +96,11 @@ class GroupSessions:
 
     @classmethod
     async def open(
-        cls,
-        config: ClientConfig,
-        table: GroupTable,
-        random: Random,
-        make_listener: Callable[[Group], EgressListener] | None = None,
+        cls, config: ClientConfig, listener: EgressListener | None, table: GroupTable, random: Random
     ) -> GroupSessions:
         """Enter a client; raises one of `NO_SESSION` if it cannot find out how many groups there are."""
         told = table.group_count if random.random() < 0.5 else None
+        make_listener: Callable[[Group], EgressListener] | None = None if listener is None else lambda group: listener
         groups = GroupedClient(group_count=told, make_egress_listener=make_listener, config=config)
         await groups.__aenter__()
         return cls(groups, table)

@@ -1,4 +1,4 @@
-"""A model of the registers, written independently of the service: the oracle of the checks.
+"""A model of the registers: the oracle of the checks.
 
 A state is the values of one register, oldest first; an outcome is whether the operation succeeded, and the values
 before it. Log positions are no part of it.
@@ -22,75 +22,27 @@ from bisect import bisect_left
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from .history import ClientOperation, History, Sighting, by_key
 from .linearizability import SequentialModel
+from .register_operations import FIRE, OPERATIONS, RegisterOutcome, Swap, Values, written_value
 
-GET: Final = "get"
-PUT: Final = "put"
-COMPARE_AND_SET: Final = "compare_and_set"
-APPEND: Final = "append"
-WRITE_LATER: Final = "write_later"
-CLOSE: Final = "close"
-FIRE: Final = "fire"
-"""The write of a timer."""
-
-_KEPT: Final = 8
 _LOOK_BACK: Final = 16
 """Answers looked at for one that does not show a value."""
-
-Values = tuple[int, ...]
-
-
-class RegisterOutcome(NamedTuple):
-    """What an operation answers."""
-
-    succeeded: bool
-    values: Values
-    """What the register held before it."""
-
-
-class Swap(NamedTuple):
-    """The argument of a compare and set; 0 is expected of an empty register."""
-
-    expected: int
-    value: int
 
 
 class RegisterModel(SequentialModel[Values]):
     """One register, one operation at a time."""
 
     def initial_state(self) -> Values:
-        """An empty register."""
+        """Return an empty register."""
         return ()
 
     def apply(self, state: Values, operation: ClientOperation) -> tuple[Values, Hashable]:
         """Apply an operation."""
-        argument = operation.argument
-        succeeded, after = True, state
-        if operation.kind in (APPEND, FIRE):
-            assert isinstance(argument, int)
-            after = (*state, argument)[-_KEPT:]
-        elif operation.kind == PUT:
-            assert isinstance(argument, int)
-            after = (argument,)
-        elif operation.kind == COMPARE_AND_SET:
-            assert isinstance(argument, Swap)
-            last = state[-1] if state else 0
-            succeeded = last == argument.expected
-            after = (argument.value,) if succeeded else state
+        succeeded, after = OPERATIONS[operation.kind].apply(state, operation.argument)
         return after, RegisterOutcome(succeeded, state)
-
-
-def written_value(operation: ClientOperation) -> int | None:
-    """The value that an operation may write or have written; None if it only reads."""
-    if operation.kind in (PUT, APPEND, WRITE_LATER, FIRE):
-        assert isinstance(operation.argument, int)
-        return operation.argument
-    if isinstance(operation.argument, Swap):
-        return operation.argument.value
-    return None
 
 
 def explained(history: History) -> list[ClientOperation]:
@@ -109,7 +61,7 @@ def explained(history: History) -> list[ClientOperation]:
             if sighting is not None:
                 history.report(f"key={operation.key} {operation}: rejected, and shown as written: {sighting}")
             continue
-        if operation.kind == WRITE_LATER:
+        if OPERATIONS[operation.kind].is_later:
             if sighting is not None or place in expected:
                 timer_writes.append(_timer_write(history, operation, sighting))
             sighting = None
@@ -119,7 +71,7 @@ def explained(history: History) -> list[ClientOperation]:
                 history.report(f"key={operation.key} {operation}: shown as written at {sighting.log_position}")
         elif sighting is not None:
             operations.append(replace(operation, log_position=sighting.log_position, returned_ns=sighting.seen_ns))
-        elif place in expected and operation.kind != WRITE_LATER:
+        elif place in expected and not OPERATIONS[operation.kind].is_later:
             operations.append(operation)
     for key, shown in history.sightings:
         if (key, shown) not in written:

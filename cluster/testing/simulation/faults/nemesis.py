@@ -15,7 +15,7 @@ from typing import Final
 
 from ..backups.actor import BACKUP
 from ..backups.scrubs import SCRUB
-from ..clients.queries import QUERY_KIND
+from ..clients.stale_reads import QUERY_KIND
 from ..cluster import Member, SimulatedCluster
 from ..groups.drawing import GROUPS, SESSIONS
 from ..rules.cold_rules import COLD

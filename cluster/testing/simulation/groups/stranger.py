@@ -8,19 +8,17 @@ Its requests have client ids of their own, so that the referee knows them.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Final
 
-from .....client import ClientConfig, ClusterClient, ConnectRejectedError, RejectedError, RequestFailedError
-from .....client.groups.group_table import group_config
+from .....client import ClusterClient, ConnectRejectedError, RequestFailedError
 from .....service_api import ClusterError, ClusterTimeoutError
 from .....service_api.groups.group import Group
-from ..clients.paths import NO_SESSION
-from ..clients.service_workload import end_run, pause_until
+from ..clients.application import Lane, OperationRow, Pace, Session, end_run
+from ..clients.paths import OneSession
 from ..rules.group_rules import REFUSAL_RULE
 from ..services.registers import Request, RequestKind
 from ..world.expect import RuleBroken
@@ -40,82 +38,65 @@ def key_of_register(payload: bytes) -> int | None:
     return None if request.client_id == STRANGER_CLIENT_ID else request.key
 
 
-class Stranger:
-    """One such client; as `ClientApplication`."""
+class StrangerWork:
+    """The operations of one such client."""
 
     def __init__(
-        self,
-        config: ClientConfig,
-        number: int,
-        group_count: int,
-        keys: Mapping[int, Sequence[int]],
-        *,
-        random: Random,
-        unit_s: float,
+        self, number: int, group_count: int, keys: Mapping[int, Sequence[int]], *, random: Random, unit_s: float
     ) -> None:
-        """Make the client `number`. `keys` are some of each group; `unit_s` is the heartbeat timeout."""
-        self.config = config
+        """Make the work of client `number`. `keys` are some of each group; `unit_s` is the heartbeat timeout."""
+        rows = [
+            OperationRow("key of another group", 3.0, self._send_strange_key),
+            OperationRow("another group meant", 1.0, self._demand_another),
+        ]
+        pace = Pace(in_flight_limit=1, think_mean_s=unit_s / 2, idle_max_s=unit_s, close_rate=0.3)
+        self.lanes = [Lane(rows, pace, random)]
         self.refused_count = 0
-        self._group_count, self._keys, self._random, self._unit_s = group_count, keys, random, unit_s
-        self._stopped = asyncio.Event()
+        self._group_count, self._keys, self._random = group_count, keys, random
         self._sequence = number * _TRIES
 
     def __repr__(self) -> str:
-        return f"<Stranger refused={self.refused_count}>"
+        return f"<StrangerWork refused={self.refused_count}>"
 
-    def stop(self) -> None:
-        """Try nothing more."""
-        self._stopped.set()
+    def make_session(self, number: int) -> Session:
+        """Make a session with some group."""
+        return Session(number, Group(self._random.randrange(self._group_count), self._group_count))
 
     def abandon(self) -> None:
-        """Nothing is kept about what was in flight."""
+        """Keep nothing about what is under way."""
 
-    async def run(self) -> None:
-        """Try one thing after another until `stop`."""
-        while not self._stopped.is_set():
-            found = Group(self._random.randrange(self._group_count), self._group_count)
-            config = replace(group_config(self.config, found), random=Random(self._random.getrandbits(64)).random)
-            try:
-                if self._random.random() < 0.5:
-                    await self._demand_another(config, found)
-                else:
-                    await self._send_strange_keys(config, found)
-            except (RejectedError, *NO_SESSION):
-                pass
-            except RuleBroken as broken:
-                end_run(broken)
-                return
-            await pause_until(self._stopped, self._random.expovariate(1 / self._unit_s))
-
-    async def _demand_another(self, config: ClientConfig, found: Group) -> None:
+    async def _demand_another(self, session: Session, random: Random) -> None:
         """Connect to a group and mean another one, or another number of groups."""
+        assert session.group is not None
+        found = session.group
         demanded = Group((found.index + 1) % found.count, found.count)
-        if self._random.random() < 0.5:
+        if random.random() < 0.5:
             demanded = Group(found.index, found.count + 1)
         try:
-            client = await ClusterClient.connect(config=replace(config, group=demanded))
+            client = await ClusterClient.connect(config=replace(session.config, group=demanded))
         except ConnectRejectedError:
             self.refused_count += 1
             return
         except ClusterTimeoutError:
             return
         await client.aclose()
-        raise RuleBroken(REFUSAL_RULE, demanded=str(demanded), found=str(found))
+        end_run(RuleBroken(REFUSAL_RULE, demanded=str(demanded), found=str(found)))
 
-    async def _send_strange_keys(self, config: ClientConfig, found: Group) -> None:
-        """Send requests about keys of the other groups to one that does not own them."""
-        async with await ClusterClient.connect(config=config) as client:
-            for _ in range(self._random.randint(1, 5)):
-                owner = (found.index + self._random.randrange(1, found.count)) % found.count
-                key = self._random.choice(self._keys[owner])
-                self._sequence += 1
-                value = STRANGER_CLIENT_ID * _SEQUENCES + self._sequence
-                request = Request(RequestKind.APPEND, key, self._sequence, STRANGER_CLIENT_ID, value)
-                try:
-                    await client.request(request.encode())
-                except RequestFailedError:
-                    self.refused_count += 1
-                    continue
-                except ClusterError:
-                    return  # nobody knows what became of it
-                raise RuleBroken(REFUSAL_RULE, key=key, found_group=found.index, expected_group=owner)
+    async def _send_strange_key(self, session: Session, random: Random) -> None:
+        """Send a request about a key of another group to one that does not own it."""
+        assert isinstance(session.path, OneSession)
+        assert session.group is not None
+        found = session.group
+        owner = (found.index + random.randrange(1, found.count)) % found.count
+        key = random.choice(self._keys[owner])
+        self._sequence += 1
+        value = STRANGER_CLIENT_ID * _SEQUENCES + self._sequence
+        request = Request(RequestKind.APPEND, key, self._sequence, STRANGER_CLIENT_ID, value)
+        try:
+            await session.path.client.request(request.encode())
+        except RequestFailedError:
+            self.refused_count += 1
+        except ClusterError:
+            session.end()  # nobody knows what became of it
+        else:
+            end_run(RuleBroken(REFUSAL_RULE, key=key, found_group=found.index, expected_group=owner))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Any
 
 from .....service_api import CloseReason, Cluster, ClusteredService, Role
 from .....service_api.cluster import SnapshotImage, SnapshotPublication
 from .....service_api.session import ClientSession
-from .....service_api.types import TimeUnit
 
 
 class EntryObserver:
@@ -144,31 +144,12 @@ class ObservedService(ClusteredService):
         """Hand on; it is no log entry."""
         self.service.on_role_change(role)
 
-    def on_new_leadership_term_event(
-        self,
-        *,
-        leadership_term_id: int,
-        log_position: int,
-        timestamp: int,
-        term_base_log_position: int,
-        leader_member_id: int,
-        log_session_id: int,
-        time_unit: TimeUnit,
-        app_version: int,
-    ) -> None:
+    def on_new_leadership_term_event(self, **fields: Any) -> None:  # Any: as the callback has them
         """Hand on, and tell."""
         with self._at_entry():
-            self.service.on_new_leadership_term_event(
-                leadership_term_id=leadership_term_id,
-                log_position=log_position,
-                timestamp=timestamp,
-                term_base_log_position=term_base_log_position,
-                leader_member_id=leader_member_id,
-                log_session_id=log_session_id,
-                time_unit=time_unit,
-                app_version=app_version,
-            )
-        self._tell(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
+            self.service.on_new_leadership_term_event(**fields)
+        told = (fields[name] for name in ("leadership_term_id", "leader_member_id", "term_base_log_position"))
+        self._tell(fields["timestamp"], "term", *told)
 
     def on_terminate(self, cluster: Cluster) -> None:
         """Stop the service."""

@@ -38,19 +38,17 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 from enum import IntEnum
-from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .....service_api import (
     ClientSession,
     CloseReason,
     Cluster,
-    ClusteredService,
     SnapshotImage,
     SnapshotPublication,
-    TimeUnit,
 )
 from .....service_api.types import TICKS_PER_MS
+from .digesting_service import DigestingService
 
 REQUEST: Final = struct.Struct("<BHIQqqI")
 QUERY: Final = struct.Struct("<H")
@@ -67,7 +65,6 @@ VALUE_LIMIT: Final = 8
 
 _ANSWER: Final = struct.Struct("<BIQqB")
 _WRITE: Final = struct.Struct("<qq")
-_FAULT_LIMIT: Final = 20
 
 
 class RequestKind(IntEnum):
@@ -170,30 +167,19 @@ class _Timer(NamedTuple):
     deadline: int
 
 
-class Registers(ClusteredService):
+class Registers(DigestingService):
     """Keyed registers; see the module's text."""
 
-    cluster: Cluster
-
     def __init__(self) -> None:
+        super().__init__()
         self.registers: dict[int, tuple[Write, ...]] = {}
-        self.faults: list[str] = []
-        """What this member was given and should not have been; at most 20 are kept."""
         self._answers: dict[int, _Answers] = {}
         self._timers: dict[int, _Timer] = {}
-        self._digest = bytes(8)
         self._last_position = 0
         self._last_timestamp = 0
 
     def __repr__(self) -> str:
         return f"<Registers position={self._last_position} state={self.state_hash():016x} faults={len(self.faults)}>"
-
-    def state_hash(self) -> int:
-        """A number that is the same on members which were given the same entries and gave the same answers.
-
-        It is made again with every entry from the one before, so it costs nothing to ask for.
-        """
-        return int.from_bytes(self._digest, "little")
 
     # --- log entries
 
@@ -201,7 +187,7 @@ class Registers(ClusteredService):
         """Expect the session's first request."""
         self._on_entry(timestamp, "open", session.id)
         if session.id in self._answers:
-            self._report(f"session_id={session.id} was opened twice")
+            self.report(f"session_id={session.id} was opened twice")
         self._answers[session.id] = _Answers()
 
     def on_session_message(self, session: ClientSession, timestamp: int, payload: memoryview) -> None:
@@ -210,14 +196,14 @@ class Registers(ClusteredService):
         try:
             request = Request.decode(payload)
         except (struct.error, ValueError):
-            self._report(f"session_id={session.id} a message that is no request: length={len(payload)}")
+            self.report(f"session_id={session.id} a message that is no request: length={len(payload)}")
             return
         answers = self._answers.get(session.id)
         if answers is None:
-            self._report(f"session_id={session.id} a message of a session that is not open")
+            self.report(f"session_id={session.id} a message of a session that is not open")
             return
         if not self.cluster.group.owns(request.key):
-            self._report(f"session_id={session.id} key={request.key} a message about a key of another group")
+            self.report(f"session_id={session.id} key={request.key} a message about a key of another group")
             return
         answer: bytes | None
         if request.sequence <= answers.last_sequence:
@@ -230,7 +216,7 @@ class Registers(ClusteredService):
             position = self.cluster.log_position
             answer = Answer(AnswerStatus.GAP, request.sequence, request.client_id, position).encode()
         if answer is not None:
-            self._absorb(answer)
+            self.absorb(answer)
             session.offer(answer)
         if request.kind is RequestKind.CLOSE:
             session.close()
@@ -241,18 +227,18 @@ class Registers(ClusteredService):
         try:
             request = Request.decode(payload)
         except (struct.error, ValueError):
-            self._report(f"session_id={session.id} a request that is none: length={len(payload)}")
+            self.report(f"session_id={session.id} a request that is none: length={len(payload)}")
             return b""
         self.cluster.group.check_key(request.key)
         answer = self._apply(request, timestamp)
-        self._absorb(answer)
+        self.absorb(answer)
         return answer
 
     def on_session_close(self, session: ClientSession, timestamp: int, close_reason: CloseReason) -> None:
         """Forget what the session was told."""
         self._on_entry(timestamp, "close", session.id, close_reason)
         if self._answers.pop(session.id, None) is None:
-            self._report(f"session_id={session.id} was closed and is not open")
+            self.report(f"session_id={session.id} was closed and is not open")
 
     def on_service_message(self, service_id: int, timestamp: int, payload: memoryview) -> None:
         """Note a message of the service beside this one."""
@@ -263,26 +249,16 @@ class Registers(ClusteredService):
         self._on_entry(timestamp, "timer", correlation_id)
         timer = self._timers.pop(correlation_id, None)
         if timer is None:
-            self._report(f"correlation_id={correlation_id} a timer fired that was not set, or for the second time")
+            self.report(f"correlation_id={correlation_id} a timer fired that was not set, or for the second time")
         elif timestamp < timer.deadline:
-            self._report(f"correlation_id={correlation_id} fired at {timestamp}, early: deadline={timer.deadline}")
+            self.report(f"correlation_id={correlation_id} fired at {timestamp}, early: deadline={timer.deadline}")
         else:
             self._append(timer.key, correlation_id)
 
-    def on_new_leadership_term_event(
-        self,
-        *,
-        leadership_term_id: int,
-        log_position: int,
-        timestamp: int,
-        term_base_log_position: int,
-        leader_member_id: int,
-        log_session_id: int,
-        time_unit: TimeUnit,
-        app_version: int,
-    ) -> None:
+    def on_new_leadership_term_event(self, **fields: Any) -> None:  # Any: as the callback has them
         """Note the term."""
-        self._on_entry(timestamp, "term", leadership_term_id, leader_member_id, term_base_log_position)
+        told = (fields[name] for name in ("leadership_term_id", "leader_member_id", "term_base_log_position"))
+        self._on_entry(fields["timestamp"], "term", *told)
 
     # --- between log entries
 
@@ -296,7 +272,7 @@ class Registers(ClusteredService):
 
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         """Write the totals, then one message for each register, session and timer."""
-        totals = ["totals", self._digest.hex(), self._last_position, self._last_timestamp]
+        totals = ["totals", self.digest.hex(), self._last_position, self._last_timestamp]
         await snapshot.offer(json.dumps(totals).encode())
         for key, writes in self.registers.items():
             await snapshot.offer(json.dumps(["register", key, writes]).encode())
@@ -316,7 +292,7 @@ class Registers(ClusteredService):
         async for message in snapshot:
             match json.loads(message):
                 case ["totals", digest, position, timestamp]:
-                    self._digest, self._last_position, self._last_timestamp = bytes.fromhex(digest), position, timestamp
+                    self.digest, self._last_position, self._last_timestamp = bytes.fromhex(digest), position, timestamp
                 case ["register", key, writes]:
                     self.registers[key] = tuple(Write(*write) for write in writes)
                 case ["session", session_id, last_sequence, encoded]:
@@ -360,16 +336,8 @@ class Registers(ClusteredService):
         """Take an entry into the hash, and look at its place."""
         position = self.cluster.log_position
         if position <= self._last_position or position % 32:
-            self._report(f"{kind}: log_position={position} after {self._last_position}")
+            self.report(f"{kind}: log_position={position} after {self._last_position}")
         if timestamp < self._last_timestamp:
-            self._report(f"{kind}: log_position={position} timestamp={timestamp} after {self._last_timestamp}")
+            self.report(f"{kind}: log_position={position} timestamp={timestamp} after {self._last_timestamp}")
         self._last_position, self._last_timestamp = position, timestamp
-        parts = [b"%d" % part if isinstance(part, int) else bytes(part) for part in what]
-        self._absorb(b"%d %d %s %s" % (position, timestamp, kind.encode(), b" ".join(parts)))
-
-    def _absorb(self, data: bytes) -> None:
-        self._digest = blake2b(self._digest + data, digest_size=8).digest()
-
-    def _report(self, fault: str) -> None:
-        if len(self.faults) < _FAULT_LIMIT:
-            self.faults.append(fault)
+        self.absorb(position, timestamp, kind, *what)

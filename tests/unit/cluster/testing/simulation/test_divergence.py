@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from trimaran.cluster.testing.simulation.clients.service_workload import ServiceWorkload, draw_query_of, takes_requests
+from trimaran.cluster.testing.simulation.clients.service_work import ServiceWork, draw_query_of, takes_requests
 from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 
@@ -104,11 +104,11 @@ class Messaged(Tally):
 
 
 def run(service_class: type[ClusteredService], seed: int = SEED) -> RunOutcome:
-    make_workload: Callable[..., ServiceWorkload] = partial(
-        ServiceWorkload, uses_requests=takes_requests(service_class), draw_query=draw_query_of(service_class)
+    make_work: Callable[..., ServiceWork] = partial(
+        ServiceWork, uses_requests=takes_requests(service_class), draw_query=draw_query_of(service_class)
     )
     wanted = Options(member_count=3, safety_timeouts=20)
-    return run_seed(seed, wanted, make_service=service_class, make_workload=make_workload)
+    return run_seed(seed, wanted, make_service=service_class, make_work=make_work)
 
 
 def test_a_deterministic_service_is_left_alone_and_its_queries_run() -> None:

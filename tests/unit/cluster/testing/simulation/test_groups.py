@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cluster.testing.simulation.small_cluster import QUICK, Counter
 from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.service_workload import ServiceWorkload, key_of_request
+from trimaran.cluster.testing.simulation.clients.service_work import ServiceWork, key_of_request
 from trimaran.cluster.testing.simulation.cluster import SimulatedCluster, World
 from trimaran.cluster.testing.simulation.faults.machine_faults import cut_power
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES, Nemesis
@@ -220,15 +220,11 @@ class Tally(ClusteredService):
 
 
 def test_a_service_of_the_user_runs_in_groups_by_its_own_keys() -> None:
-    workload = partial(
-        ServiceWorkload,
-        draw_request=Tally.simulation_request,
-        uses_requests=True,
-        key_of=key_of_request(Tally),
-        group_count=2,
+    make_work = partial(
+        ServiceWork, draw_request=Tally.simulation_request, uses_requests=True, key_of=key_of_request(Tally)
     )
 
-    outcome = run_seed(3, CALM, make_service=Tally, make_workload=workload, key_of=key_of_request(Tally))
+    outcome = run_seed(3, CALM, make_service=Tally, make_work=make_work, key_of=key_of_request(Tally))
 
     assert outcome.failure is None
     assert outcome.acknowledged_count > 10
@@ -239,4 +235,4 @@ def test_groups_are_not_drawn_for_a_service_of_the_user() -> None:
     options = replace(CALM, group_count=None, without=frozenset(KIND_NAMES) - {"groups"}, safety_timeouts=1)
 
     assert run_seed(seed, options).group_count > 1
-    assert run_seed(seed, options, make_service=Tally, make_workload=ServiceWorkload).group_count == 1
+    assert run_seed(seed, options, make_service=Tally, make_work=ServiceWork).group_count == 1

@@ -15,18 +15,17 @@ from trimaran.cluster.testing.simulation.clients.linearizability import (
     check_linearizability,
     check_log_order,
 )
-from trimaran.cluster.testing.simulation.clients.register_model import (
+from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel, explained
+from trimaran.cluster.testing.simulation.clients.register_operations import (
     APPEND,
     COMPARE_AND_SET,
     FIRE,
     GET,
     PUT,
     WRITE_LATER,
-    RegisterModel,
     RegisterOutcome,
     Swap,
     Values,
-    explained,
 )
 
 MODEL = RegisterModel()

@@ -9,14 +9,14 @@ import pytest
 
 from tests.unit.cluster.testing.simulation.in_memory import InMemoryCluster, InMemorySession
 from trimaran.cluster.testing.simulation.clients.history import ClientOperation
-from trimaran.cluster.testing.simulation.clients.register_model import (
+from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel
+from trimaran.cluster.testing.simulation.clients.register_operations import (
     APPEND,
     CLOSE,
     COMPARE_AND_SET,
     GET,
     PUT,
     WRITE_LATER,
-    RegisterModel,
     RegisterOutcome,
     Swap,
     Values,

@@ -14,8 +14,9 @@ from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallClus
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from trimaran.client import ClusterClient, QueryRefusedError, QueryResult
 from trimaran.cluster.testing.simulation.clients.history import History, StaleRead
-from trimaran.cluster.testing.simulation.clients.queries import check_stale_reads
-from trimaran.cluster.testing.simulation.clients.register_model import PUT, RegisterModel, RegisterOutcome
+from trimaran.cluster.testing.simulation.clients.register_model import RegisterModel
+from trimaran.cluster.testing.simulation.clients.register_operations import PUT, RegisterOutcome
+from trimaran.cluster.testing.simulation.clients.stale_reads import check_stale_reads
 from trimaran.cluster.testing.simulation.cluster import Settings
 from trimaran.cluster.testing.simulation.services.registers import QUERY, Answer, Registers, Request, RequestKind
 from trimaran.service_api import ClusterTimeoutError

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from functools import partial
 from random import Random
 
 from tests.unit.client.fake_member import fake_cluster, session_event
 from tests.waiting import until, within
 from trimaran.client import ClientConfig
+from trimaran.cluster.testing.simulation.clients.application import Application, Pace
 from trimaran.cluster.testing.simulation.clients.history import History
-from trimaran.cluster.testing.simulation.clients.service_workload import (
-    FULL_PAUSE_S,
-    ServiceWorkload,
-    draw_request_of,
-    takes_requests,
-)
-from trimaran.cluster.testing.simulation.clients.workload import WorkloadSettings
+from trimaran.cluster.testing.simulation.clients.service_work import ServiceWork, draw_request_of, takes_requests
 from trimaran.cluster.testing.simulation.faults.nemesis import KIND_NAMES
 from trimaran.cluster.testing.simulation.run import Options, RunOutcome, run_seed
 from trimaran.service_api import ClientSession, ClusteredService
@@ -52,9 +46,7 @@ def run(service: type[ClusteredService], options: Options = CALM) -> RunOutcome:
         5,
         options,
         make_service=service,
-        make_workload=partial(
-            ServiceWorkload, draw_request=draw_request_of(service), uses_requests=takes_requests(service)
-        ),
+        make_work=partial(ServiceWork, draw_request=draw_request_of(service), uses_requests=takes_requests(service)),
     )
 
 
@@ -118,39 +110,26 @@ def test_no_more_is_sent_than_the_limit_says() -> None:
     assert 0 < len(set(Seen.seen)) <= 4
 
 
-class Full(ServiceWorkload):
-    """Tells when it waits for room."""
-
-    is_waiting = False
-
-    async def _pause(self, duration_s: float) -> None:
-        self.is_waiting = duration_s == FULL_PAUSE_S
-        await super()._pause(duration_s)
-
-
 async def test_a_session_that_ends_while_there_is_no_room_is_followed_by_another() -> None:
     async with within(60), fake_cluster() as cluster:
         member = cluster.leader_member
         member.is_echoing = member.is_reading = False
-        workload = Full(
-            ClientConfig(endpoints=tuple(cluster.endpoints), outgoing_window_bytes=8_192),
-            1,
-            history=History(),
-            random=Random(1),
-            now_ns=time.monotonic_ns,
-            settings=WorkloadSettings(think_mean_s=1e-6, idle_rate=0.0, close_rate=0.0),
-            draw_request=lambda random, number: bytes(4_000),
+        pace = Pace(think_mean_s=1e-6, idle_rate=0.0, close_rate=0.0)
+        work = ServiceWork(
+            1, history=History(), pace=pace, random=Random(1), draw_request=lambda random, number: bytes(4_000)
         )
-        running = asyncio.create_task(workload.run())
+        config = ClientConfig(endpoints=tuple(cluster.endpoints), outgoing_window_bytes=8_192)
+        application = Application(config, 1, work, random=Random(1))
+        running = asyncio.create_task(application.run())
         member.is_reading = True
         await until(lambda: bool(member.connections) and member.connections[0].session_id is not None)
         member.is_reading = False
-        await until(lambda: workload.is_waiting)
+        await until(lambda: application.begun_count > pace.in_flight_limit)
 
         member.connections[0].send(session_event(EventCode.CLOSED, detail="TIMEOUT"))
         member.is_reading = True
         await cluster.notify()
-        await until(lambda: workload.session_count == 2 or running.done())
-        workload.stop()
+        await until(lambda: application.session_count == 2 or running.done())
+        application.stop()
 
         await running
