@@ -58,8 +58,11 @@ class Requester:
             assert not self.faults, self.faults
 
     def __repr__(self) -> str:
+        sending = self.client._protocol._sending
+        waiting_bytes = None if sending is None else len(sending.outgoing)
         return (
-            f"<Requester submitted={len(self._bodies)} answered={len(self.answers)} next={self._next} {self.client!r}>"
+            f"<Requester submitted={len(self._bodies)} answered={len(self.answers)} next={self._next} "
+            f"resent={self.resent_count} sender={self._sender!r} waiting_bytes={waiting_bytes} {self.client!r}>"
         )
 
     @property
@@ -83,12 +86,15 @@ class Requester:
 
     async def wait_answered(self, sequence: int | None = None, *, timeout_s: float = 60.0) -> None:
         """Wait until every request up to `sequence`, or every one that was submitted, is answered."""
-        wanted = len(self._bodies) if sequence is None else sequence
+        wanted, sender = len(self._bodies) if sequence is None else sequence, self._sender
+        assert sender is not None
         await wait_until(
-            lambda: len(self.answers) >= wanted or self.closed_reason is not None,
+            lambda: len(self.answers) >= wanted or sender.done(),
             timeout_s=timeout_s,
             what=lambda: f"{wanted} answers: {self!r}",
         )
+        if sender.done():
+            sender.result()
         assert len(self.answers) >= wanted, f"session closed: {self.closed_reason} {self!r}"
 
     async def wait_sent(self) -> None:
