@@ -80,7 +80,10 @@ class CountersClient(TypedClient, service="counters"):
 
     async def limits(self) -> list[RateLimit]:
         """Give all rate limits by name."""
-        return await self.ask(ListRateLimits())
+        found: list[RateLimit] = []
+        while page := await self.ask(ListRateLimits(found[-1].name if found else "")):
+            found += page
+        return found
 
     async def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
         """Ask whether `cost` more may pass under a limit for a key. If so they count; cost 0 only looks.
@@ -128,7 +131,10 @@ class SyncCountersClient(SyncTypedClient, service="counters"):
 
     def limits(self) -> list[RateLimit]:
         """As `CountersClient.limits`."""
-        return self.ask(ListRateLimits())
+        found: list[RateLimit] = []
+        while page := self.ask(ListRateLimits(found[-1].name if found else "")):
+            found += page
+        return found
 
     def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
         """As `CountersClient.admit`."""
