@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Self, cast
 
 from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
 from ..service_api.types import MemberId
@@ -99,9 +100,20 @@ class RequestIndeterminateError(IndeterminateError):
         super().__init__(reason)
         self._outcome = outcome
 
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Another process has no session in which the outcome could come.
+        make, arguments, facts = super().__reduce__()
+        return make, arguments, {**cast("dict[str, object]", facts), "_outcome": None}
+
     @property
     def is_final(self) -> bool:
-        """Whether the outcome will never be known: the session has ended."""
+        """Whether the outcome will never be known: the session has ended, or the error comes from another process."""
         return self._outcome is None
 
     async def resolve(self) -> bytes:

@@ -81,6 +81,14 @@ class Cluster(Protocol):
         """
 
     @property
+    def payload_limit_bytes(self) -> int:
+        """The longest reply, answer to a query, message to a session, event or message to the services, in bytes.
+
+        It depends on the log's term length alone, so it is the same on every member and in every replay. A list that
+        may be longer is answered page by page.
+        """
+
+    @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open client sessions by id, in ascending order of id; the same on every member."""
 

@@ -39,6 +39,16 @@ class ClusterError(Exception):
     category: ClassVar[ErrorCategory] = ErrorCategory.ERROR
     retriable: ClassVar[bool] = False
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # An exception is copied by a call of its class with its `args`, which are the text and not the parameters.
+        return _make_again, (type(self), self.args), self.__dict__
+
+
+def _make_again(kind: type[BaseException], args: tuple[object, ...]) -> BaseException:
+    made = kind.__new__(kind)
+    made.args = args
+    return made
+
 
 class ConfigurationError(ClusterError):
     """A setting, argument or file that the user wrote cannot be used."""

@@ -77,7 +77,8 @@ class CountersClient(TypedClient, service="counters"):
 
     async def limits(self) -> list[RateLimit]:
         """Give all rate limits by name."""
-        return await self.ask(ListRateLimits())
+        pages = pages_after(lambda after: self.ask(ListRateLimits(after)), lambda limit: limit.name)
+        return [limit async for limit in pages]
 
     async def admit(self, limit: str, key: str, cost: int = 1) -> AdmissionAnswer:
         """Ask whether `cost` more may pass under a limit for a key. If so they count; cost 0 only looks.

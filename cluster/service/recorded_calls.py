@@ -289,6 +289,11 @@ class InstanceCluster:
         return self._cluster.feature_level
 
     @property
+    def payload_limit_bytes(self) -> int:
+        """The longest payload of whatever a service sends or answers."""
+        return self._cluster.payload_limit_bytes
+
+    @property
     def random(self) -> Random:
         """Random numbers that the entry being processed decides."""
         return self._random

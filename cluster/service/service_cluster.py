@@ -12,6 +12,7 @@ from ...service_api.groups.group import Group
 from ...service_api.payloads import plain_bytes
 from ...service_api.session import ClientSession
 from ...service_api.types import ClusterSessionId, MemberId, TimeUnit
+from ...service_api.wire.queries import QUERY_RESPONSE_OVERHEAD_BYTES
 from ...service_api.wire.topics import TOPIC_MARK, encode_topic_message, is_topic_message
 from ..core.vocabulary.timers import TimerIds, check_deadline
 from .arguments import whole_number
@@ -112,6 +113,12 @@ class ServiceCluster:
     def feature_level(self) -> int:
         """Which behaviour the service has to have at the entry being processed."""
         return self._container.feature_level
+
+    @property
+    def payload_limit_bytes(self) -> int:
+        """The longest payload of whatever a service sends or answers."""
+        # Of all that carries a payload the answer to a query has the most around it.
+        return self._container.max_payload_length - QUERY_RESPONSE_OVERHEAD_BYTES
 
     @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:

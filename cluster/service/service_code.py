@@ -153,6 +153,9 @@ def _canonical(tree: ast.Module) -> Iterator[str]:
         elif isinstance(part, ast.AST):
             yield f"({type(part).__name__} "
             fields = [(name, value) for name, value in ast.iter_fields(part) if value is not None and value != []]
+            if isinstance(part, ast.JoinedStr):
+                texts = [each for each in part.values if not _is_empty_text(each)]
+                fields = [("values", texts)] if texts else []
             waiting.append(")")
             for name, value in reversed(fields):
                 waiting += [[*_without_texts(value)] if isinstance(value, list) else _Leaf(value), f"{name}="]
@@ -165,6 +168,11 @@ def _canonical(tree: ast.Module) -> Iterator[str]:
                 waiting.append(part.value)
             else:
                 yield f"{part.value!r},"
+
+
+def _is_empty_text(part: ast.expr) -> bool:
+    """Return whether this is an empty text: Python 3.12 ends a nested format of an f-string with one, others do not."""
+    return isinstance(part, ast.Constant) and part.value == ""
 
 
 class _Leaf:

@@ -17,7 +17,9 @@ from ...service_api.payloads import Payload, plain_bytes
 from ...service_api.service_directory import check_services
 from ...service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId, TimeUnit
 from ...service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent, TimerEvent
+from ...service_api.wire.session import SESSION_HEADER_LENGTH
 from ...service_api.wire.topics import SCHEMA_TOPIC, TopicMessage, decode_topic_message
+from ..core.log.log_publisher import max_message_length
 from ..messages.snapshot import ClientSessionSnapshot
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
@@ -32,7 +34,6 @@ _LEADER_MEMBER_ID: Final = MemberId(0)
 _TERM_ID: Final = TermId(0)
 _ENTRY_LENGTH_BYTES: Final = 96
 """What an entry counts in `log_position`: any multiple of 32 does."""
-_MESSAGE_LIMIT_BYTES: Final = 8 << 20
 _FOLLOWING_LIMIT: Final = 10_000
 """Entries that may follow from one call; a service beyond that never comes to rest."""
 _SUSPENSION_LIMIT: Final = 10_000
@@ -109,6 +110,7 @@ class ServiceHarness(Generic[S]):
         double_execution: Whether a second instance runs the same entries, and a call raises `ServiceDivergedError`
             where the two differ; see docs/determinism.md.
         group: Which of the cluster's groups the service is in; see docs/groups.md.
+        term_length_bytes: The term length of the log: a message or an answer has at most an eighth of it.
 
     Raises:
         ConfigurationError: `service` makes no service.
@@ -124,8 +126,11 @@ class ServiceHarness(Generic[S]):
         strict: bool = True,
         double_execution: bool = False,
         group: Group = ONLY_GROUP,
+        term_length_bytes: int = 64 << 20,
     ) -> None:
         self._make_service = service
+        self.term_length_bytes = term_length_bytes
+        """The term length of the log. A message has at most an eighth of it."""
         self.group = group
         """What the service finds as `cluster.group`."""
         self._is_doubled = double_execution
@@ -380,7 +385,7 @@ class _HarnessContainer(ClusteredServiceAgent):
             _Requests(harness),
             member_id=_LEADER_MEMBER_ID,
             time_unit=TimeUnit.MILLIS,
-            max_payload_length=_MESSAGE_LIMIT_BYTES,
+            max_payload_length=max_message_length(harness.term_length_bytes) - SESSION_HEADER_LENGTH,
             group=harness.group,
         )
 

@@ -37,9 +37,16 @@ class TypedHarness(ServiceHarness[S]):
         strict: bool = True,
         double_execution: bool = False,
         group: Group = ONLY_GROUP,
+        term_length_bytes: int = 64 << 20,
     ) -> None:
         super().__init__(
-            service, snapshot=snapshot, time=time, strict=strict, double_execution=double_execution, group=group
+            service,
+            snapshot=snapshot,
+            time=time,
+            strict=strict,
+            double_execution=double_execution,
+            group=group,
+            term_length_bytes=term_length_bytes,
         )
         if not isinstance(self.service, TypedService):
             name = type(self.service).__qualname__

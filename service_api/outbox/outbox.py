@@ -112,16 +112,20 @@ class Outbox:
 
         Raises:
             BackPressureError: `effect_limit` effects are pending: no worker does them.
-            LocalProtocolError: `attach` was not called, or the payload is no bytes.
+            LocalProtocolError: `attach` was not called, or the payload is no bytes, or longer than an answer may be: no
+                worker could read it.
         """
         if self._cluster is None:
             raise LocalProtocolError("the outbox has no cluster: call attach(cluster) in on_start")
         if len(self.pending) >= self._effect_limit:
             raise BackPressureError(f"effects pending={len(self.pending)} limit={self._effect_limit}")
+        data, limit = bytes(plain_bytes("payload", payload)), self._cluster.payload_limit_bytes - _EFFECT.size
+        if len(data) > limit:
+            raise LocalProtocolError(f"payload too long: length={len(data)} limit={limit}")
         log_position = self._cluster.log_position
         number = self._newest.number + 1 if self._newest.log_position == log_position else 0
         key = self._newest = EffectKey(log_position, number)
-        self.pending[key] = bytes(plain_bytes("payload", payload))
+        self.pending[key] = data
         return key
 
     def on_request(self, payload: bytes | memoryview) -> bytes | None:
@@ -151,10 +155,13 @@ class Outbox:
         if len(key) != _KEY.size:
             raise RemoteProtocolError(f"question for effects: length={len(key)} expected {_KEY.size}")
         after, answer = EffectKey(*_KEY.unpack(key)), bytearray()
+        limit = (
+            ANSWER_LIMIT_BYTES if self._cluster is None else min(ANSWER_LIMIT_BYTES, self._cluster.payload_limit_bytes)
+        )
         for effect in self._effects():
             if effect.key <= after:
                 continue
-            if answer and len(answer) + _EFFECT.size + len(effect.payload) > ANSWER_LIMIT_BYTES:
+            if answer and len(answer) + _EFFECT.size + len(effect.payload) > limit:
                 break
             answer += _encode(effect)
         return bytes(answer)

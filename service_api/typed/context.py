@@ -84,6 +84,11 @@ class Context:
         return _EPOCH + timedelta(microseconds=self.time_ns // 1_000)
 
     @property
+    def payload_limit_bytes(self) -> int:
+        """The longest reply, answer or event, in bytes, header included: `Cluster.payload_limit_bytes`."""
+        return self._cluster.payload_limit_bytes
+
+    @property
     def logger(self) -> ServiceLogger:
         """Writes log lines, each on one member and not again at a replay: `Cluster.logger`."""
         return self._cluster.logger

@@ -110,12 +110,17 @@ class ServiceError(ClusterError):
                 )
         dataclass(eq=False)(cls)
 
-    def __reduce__(self) -> Any:
-        names = getattr(self, "__dataclass_fields__", ())
-        return type(self), tuple(getattr(self, name) for name in names)
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(type(self))  # a field may hold a list, and an error has to have a hash
 
     def __str__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in getattr(self, "__dataclass_fields__", ()))
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__name__}({fields})"
 
 

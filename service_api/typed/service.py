@@ -212,6 +212,7 @@ class TypedService(ClusteredService):
         """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
         self.__ctx = Context(self, cluster)
         self.__service_id = cluster.service_id
+        self.__answer_limit_bytes = cluster.payload_limit_bytes
         self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
         return self.__load(snapshot)
 
@@ -260,6 +261,8 @@ class TypedService(ClusteredService):
             reply = route.call(self, ctx, message)
             assert route.reply is not None
             answer = route.reply_header + self.__encoded(route, reply)
+            if len(answer) > self.__answer_limit_bytes:
+                raise self.__too_long(route, answer)
             ctx.perform()
         except ServiceError as error:
             journal.roll_back()
@@ -269,6 +272,12 @@ class TypedService(ClusteredService):
             raise
         journal.commit()
         return answer
+
+    def __too_long(self, route: _Route, answer: bytes) -> LocalProtocolError:
+        return LocalProtocolError(
+            f"the answer to {route.codec.name} has {len(answer)} bytes, expected at most {self.__answer_limit_bytes}: "
+            "answer page by page, with `ctx.payload_limit_bytes` in mind"
+        )
 
     def __encoded(self, route: _Route, reply: Any) -> bytes:
         assert route.reply is not None
@@ -293,6 +302,8 @@ class TypedService(ClusteredService):
         journal.begin(is_read_only=True)
         try:
             answer = route.reply_header + self.__encoded(route, route.call(self, ctx, message))
+            if len(answer) > self.__answer_limit_bytes:
+                raise self.__too_long(route, answer)
         except ServiceError as error:
             answer = _encode_error(error)
         finally:

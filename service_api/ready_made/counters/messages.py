@@ -103,7 +103,10 @@ class DeleteRateLimit(Command[bool]):
 
 
 class ListRateLimits(Query[list[RateLimit]]):
-    """List all rate limits by name."""
+    """List rate limits by name: at most `limit`, 1,000, after a name."""
+
+    after: str = ""
+    limit: int = PAGE_LIMIT
 
 
 class AdmissionAnswer(Reply):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from ...typed import Context, TimerMessage, answers, handles, on_timer, state
-from ..name_pages import name_page
+from ..pages import name_page
 from ..sharing import SharingService, client_of
 from .messages import (
     NAME_LIMIT_BYTES,
@@ -131,9 +131,8 @@ class CounterService(SharingService, name="counters"):
     @answers(ListCounters)
     def list_counters(self, ctx: Context, message: ListCounters) -> list[Counted]:
         """Say the counters of a prefix, in the order of their names."""
-        if not 1 <= message.limit <= PAGE_LIMIT:
-            raise CounterError(f"limit={message.limit} expected 1 to {PAGE_LIMIT}")
-        names = name_page(self.counters, message.prefix, message.after, message.limit)
+        _check_page(message.limit)
+        names = name_page(ctx, self.counters, message.prefix, message.after, message.limit)
         return [Counted(name, self.counters[name]) for name in names]
 
     # --- rate limits
@@ -169,11 +168,14 @@ class CounterService(SharingService, name="counters"):
 
     @answers(ListRateLimits)
     def list_rate_limits(self, ctx: Context, message: ListRateLimits) -> list[RateLimit]:
-        """Say all rate limits."""
-        return [
-            RateLimit(name, count, period_ns / _S_NS, burst)
-            for name, (count, period_ns, burst) in sorted(self.limits.items())
-        ]
+        """Say rate limits, in the order of their names."""
+        _check_page(message.limit)
+        names = name_page(ctx, self.limits, "", message.after, message.limit)
+        return [self._rate_limit(name) for name in names]
+
+    def _rate_limit(self, name: str) -> RateLimit:
+        count, period_ns, burst = self.limits[name]
+        return RateLimit(name, count, period_ns / _S_NS, burst)
 
     @handles(AskAdmission)
     def ask_admission(self, ctx: Context, message: AskAdmission) -> AdmissionAnswer:
@@ -212,6 +214,11 @@ class CounterService(SharingService, name="counters"):
         else:
             del self.full_at_ns[used]
             self.count_share(client, "use_limit", -1)
+
+
+def _check_page(limit: int) -> None:
+    if not 1 <= limit <= PAGE_LIMIT:
+        raise CounterError(f"limit={limit} expected 1 to {PAGE_LIMIT}")
 
 
 def _check_name(what: str, name: str) -> None:

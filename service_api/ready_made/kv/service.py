@@ -11,11 +11,13 @@ The order of the keys is derived: it is made when the state is loaded, and undon
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import ClassVar, Final
 
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
+from ..pages import ENTRY_BYTES, Page, check_fits, room_in_answer
 from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .messages import (
@@ -56,6 +58,8 @@ _S_NS: Final = 1_000_000_000
 _TTL_MIN_S: Final = 0.001
 _TTL_LIMIT_S: Final = 10 * 366 * 86_400.0
 _WATCH_ID_LIMIT: Final = 1 << 31
+_WATCH_BYTES: Final = 20
+"""What a watch takes in an event, at most."""
 
 
 class ExpireKey(TimerMessage):
@@ -120,14 +124,13 @@ class KvService(SharingService, name="kv"):
         _check_range(message.begin, message.end)
         _check_page(message.limit)
         entries: list[KvEntry] = []
-        size_bytes = 0
+        page = Page(ctx, message.limit)
         for key in self._keys.between(message.begin, message.end):
-            if len(entries) == message.limit or size_bytes >= ANSWER_LIMIT_BYTES:
-                return KvPage(entries, key, self.revision)
             entry = self._entry(key)
             assert entry is not None
+            if not page.takes(len(key) + len(entry.value)):
+                return KvPage(entries, key, self.revision)
             entries.append(entry)
-            size_bytes += len(key) + len(entry.value)
         return KvPage(entries, None, self.revision)
 
     @answers(ReadChanges)
@@ -138,14 +141,13 @@ class KvService(SharingService, name="kv"):
         if message.after_revision < self._oldest_revision - 1:
             raise CompactedError(self._oldest_revision, self.revision)
         changes: list[KvChange] = []
-        size_bytes = 0
+        page = Page(ctx, message.limit)
         for revision in range(message.after_revision + 1, self.revision + 1):
-            if len(changes) == message.limit or size_bytes >= ANSWER_LIMIT_BYTES:
-                return ChangePage(changes, revision - 1, self.revision)
             change = KvChange(revision, *self.history[revision])
             if _is_within(change.key, message.begin, message.end):
+                if not page.takes(_size_of(change)):
+                    return ChangePage(changes, revision - 1, self.revision)
                 changes.append(change)
-                size_bytes += _size_of(change)
         return ChangePage(changes, max(self.revision, message.after_revision), self.revision)
 
     # --- changes
@@ -185,14 +187,16 @@ class KvService(SharingService, name="kv"):
         changes: list[KvChange] = []
         results: list[KvResult] = []
         size_bytes = 0
+        limit_bytes = min(TRANSACTION_LIMIT_BYTES, room_in_answer(ctx))
         for operation in message.success if is_success else message.failure:
             result, some = self._operate(ctx, operation)
             results.append(result)
             changes += some
             size_bytes += sum(map(_size_of, some))
-            size_bytes += 0 if result.entry is None else len(result.entry.value)
-            if size_bytes > TRANSACTION_LIMIT_BYTES:
-                raise KvError(f"the transaction has {size_bytes} bytes, expected at most {TRANSACTION_LIMIT_BYTES}")
+            if result.entry is not None:
+                size_bytes += len(result.entry.key) + len(result.entry.value) + ENTRY_BYTES
+            if size_bytes > limit_bytes:
+                raise KvError(f"the transaction has {size_bytes} bytes, expected at most {limit_bytes}")
         self._push(ctx, changes)
         return TransactionAnswer(is_success, self.revision, results)
 
@@ -250,10 +254,13 @@ class KvService(SharingService, name="kv"):
                 pushed.setdefault((session_id, revisions), {})[watch_id] = last_revision
                 self.watches[session_id, watch_id] = (begin, end, revisions[-1])
         first_revision = changes[0].revision
+        room_bytes = room_in_answer(ctx)
         for (session_id, revisions), watches in pushed.items():
-            for some in _in_events([changes[revision - first_revision] for revision in revisions]):
-                ctx.send(KvChanges(watches, some), session_id)
-                watches = dict.fromkeys(watches, some[-1].revision)
+            seen = [changes[revision - first_revision] for revision in revisions]
+            for some_watches in _in_parts(watches, room_bytes // 4 // _WATCH_BYTES):
+                for some in _in_events(seen, room_bytes - len(some_watches) * _WATCH_BYTES):
+                    ctx.send(KvChanges(some_watches, some), session_id)
+                    some_watches = dict.fromkeys(some_watches, some[-1].revision)
 
     # --- inside
 
@@ -311,6 +318,7 @@ class KvService(SharingService, name="kv"):
         _check_key(key)
         if len(value) > VALUE_LIMIT_BYTES:
             raise KvError(f"value has {len(value)} bytes, expected at most {VALUE_LIMIT_BYTES}")
+        check_fits(ctx, "an entry of this key and value", len(key) + len(value), KvError)
         old = self.entries.get(key)
         entry_bytes = self.entry_bytes + len(value) + (len(key) if old is None else -len(old[0]))
         if entry_bytes > self.store_limit_bytes:
@@ -395,17 +403,26 @@ class KvService(SharingService, name="kv"):
         return True
 
 
-def _in_events(changes: list[KvChange]) -> Iterator[list[KvChange]]:
-    """Cut changes into events of a bounded size."""
+def _in_events(changes: list[KvChange], room_bytes: int) -> Iterator[list[KvChange]]:
+    """Cut changes into events that fit; one that fits in none is left out, and its watchers ask for it."""
     some: list[KvChange] = []
-    size_bytes = 0
+    limit_bytes, size_bytes = min(ANSWER_LIMIT_BYTES, room_bytes), 0
     for change in changes:
-        some.append(change)
-        size_bytes += _size_of(change)
-        if size_bytes >= ANSWER_LIMIT_BYTES:
+        change_bytes = _size_of(change) + ENTRY_BYTES
+        if some and size_bytes + change_bytes > limit_bytes:
             yield some
             some, size_bytes = [], 0
+        if change_bytes <= room_bytes:
+            some.append(change)
+            size_bytes += change_bytes
     if some:
+        yield some
+
+
+def _in_parts(watches: dict[int, int], count: int) -> Iterator[dict[int, int]]:
+    """Cut the watches of one session into as many as one event names."""
+    items = iter(watches.items())
+    while some := dict(islice(items, max(count, 1))):
         yield some
 
 

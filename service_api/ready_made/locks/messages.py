@@ -81,7 +81,8 @@ class LockState(Reply):
     name: str
     holders: list[LockHolder]
     waiters: list[LockHolder]
-    """In the order in which they will be granted."""
+    """In the order in which they will be granted; the first ones, as many as one answer takes."""
+    waiter_count: int
 
 
 class ReadLock(Query[LockState]):

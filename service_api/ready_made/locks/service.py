@@ -10,11 +10,12 @@ The event that tells a waiter of its grant may be lost when a leader dies, so a 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import ClassVar, Final
 
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
-from ..name_pages import name_page
+from ..pages import Page, name_page
 from ..sharing import SharingService, client_of
 from .messages import (
     HOLDER_VALUE_LIMIT_BYTES,
@@ -181,18 +182,24 @@ class LockService(SharingService, name="locks"):
     @answers(ReadLock)
     def read_lock(self, ctx: Context, message: ReadLock) -> LockState:
         """Say who holds a lock and who waits."""
-        return LockState(
-            message.name,
-            [self._holder(key) for key in self.holders.get(message.name, ())],
-            [self._holder(key) for key in self.waiters.get(message.name, ())],
+        page = Page(ctx, self.queue_limit)
+        holders, waiters = (
+            [
+                self._holder(key)
+                for key in takewhile(lambda key: page.takes(len(self.claims[key].value)), keys.get(message.name, ()))
+            ]
+            for keys in (self.holders, self.waiters)
         )
+        return LockState(message.name, holders, waiters, len(self.waiters.get(message.name, ())))
 
     @answers(ListLocks)
     def list_locks(self, ctx: Context, message: ListLocks) -> list[LockSummary]:
         """Say which locks are held, in the order of their names."""
         if not 1 <= message.limit <= LOCK_PAGE_LIMIT:
             raise LockError(f"limit={message.limit} expected 1 to {LOCK_PAGE_LIMIT}")
-        return [self._summary(name) for name in name_page(self.holders, message.prefix, message.after, message.limit)]
+        return [
+            self._summary(name) for name in name_page(ctx, self.holders, message.prefix, message.after, message.limit)
+        ]
 
     # --- inside
 

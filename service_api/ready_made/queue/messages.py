@@ -19,8 +19,6 @@ PRIORITY_LIMIT: Final = 9
 DEFAULT_LEASE_S: Final = 30.0
 QUEUE_PAGE_LIMIT: Final = 1_000
 """Messages that one command receives or removes, and entries of a list."""
-RECEIVE_LIMIT_BYTES: Final = 1 << 20
-"""Bodies and headers in one answer; one message may go beyond."""
 
 
 class QueueError(ServiceError):

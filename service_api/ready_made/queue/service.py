@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
-from ..name_pages import name_page
+from ..pages import Page, check_fits, name_page
 from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .limits import (
@@ -35,8 +35,8 @@ from .limits import (
     message_size,
 )
 from .messages import (
+    QUEUE_NAME_LIMIT_BYTES,
     QUEUE_PAGE_LIMIT,
-    RECEIVE_LIMIT_BYTES,
     AckMessage,
     DeadMessage,
     DefineQueue,
@@ -94,6 +94,8 @@ _ID_LIMIT: Final = 1 << 62
 _DUE_LIMIT: Final = 1_000
 """What one alarm does; the rest follows at once with the next one."""
 _REASON_LIMIT: Final = 1_000
+_BESIDE_BYTES: Final = 4 * _REASON_LIMIT + 4 * QUEUE_NAME_LIMIT_BYTES
+"""What an answer may have of a message beside what its sender wrote: why it is dead, names, and when it was due."""
 _STORE_REMEDY: Final = "receive and acknowledge messages first"
 _WAITER_REMEDY: Final = "end a waiter first"
 _MESSAGE, _KEY, _SCHEDULE = b"m", b"k", b"s"
@@ -202,7 +204,7 @@ class QueueService(SharingService, name="queue"):
     def list_queues(self, ctx: Context, message: ListQueues) -> list[QueueStats]:
         """Say what is in queues, in the order of their names."""
         check_page(message.limit)
-        names = name_page({*self.settings, *self.counts}, message.prefix, message.after, message.limit)
+        names = name_page(ctx, {*self.settings, *self.counts}, message.prefix, message.after, message.limit)
         return [self._stats(ctx, name) for name in names]
 
     # --- messages
@@ -212,6 +214,7 @@ class QueueService(SharingService, name="queue"):
         """Put a message into a queue."""
         check_range("delay_s", message.delay_s, 0, _DELAY_LIMIT_S)
         size_bytes = message_size(message.body, message.headers, message.priority, message.key)
+        check_fits(ctx, "the message", size_bytes, QueueError, reserved_bytes=_BESIDE_BYTES)
         key = (message.queue, message.key)
         if message.key and key in self.keys:
             return SentMessage(self.keys[key][0], is_duplicate=True)
@@ -248,12 +251,11 @@ class QueueService(SharingService, name="queue"):
         self._check_share(client, "lease_limit", "acknowledge messages first")
         room = min(room, self.share_of("lease_limit") - self.shares.get(("lease_limit", client), 0))
         received: list[ReceivedMessage] = []
-        size_bytes = 0
+        page = Page(ctx, min(message.limit, room))
         for message_id in self._in_state(message.queue, MessageState.READY, min(message.limit, room)):
-            if size_bytes >= RECEIVE_LIMIT_BYTES:
+            if not page.takes(self.messages[message_id].size_bytes):
                 break
             received.append(self._lease(ctx, message_id, message))
-            size_bytes += self.messages[message_id].size_bytes
         if waiter is not None and not received:
             self._begin_waiter(waiter, message.queue, client)
         self._set_alarm(ctx)
@@ -313,12 +315,11 @@ class QueueService(SharingService, name="queue"):
         check_page(message.limit)
         check_range("after", message.after, 0, _ID_LIMIT)
         found: list[DeadMessage] = []
-        size_bytes = 0
+        page = Page(ctx, message.limit)
         for message_id in self._in_state(message.queue, MessageState.DEAD, message.limit, message.after):
             stored = self.messages[message_id]
-            if size_bytes >= RECEIVE_LIMIT_BYTES:
+            if not page.takes(stored.size_bytes + len(stored.reason.encode())):
                 break
-            size_bytes += stored.size_bytes
             found.append(
                 DeadMessage(
                     message_id,
@@ -361,6 +362,7 @@ class QueueService(SharingService, name="queue"):
         check_name("schedule", message.name)
         check_name("queue", message.queue)
         size_bytes = message_size(message.body, message.headers, message.priority, "")
+        check_fits(ctx, "the message", size_bytes, QueueError, reserved_bytes=_BESIDE_BYTES)
         if bool(message.cron) == (message.at_s is not None):
             raise QueueError(f"cron={message.cron!r} and at_s={message.at_s} expected one of them")
         if message.at_s is not None:
@@ -393,11 +395,10 @@ class QueueService(SharingService, name="queue"):
         """Say schedules in the order of their names."""
         check_page(message.limit)
         found: list[QueueSchedule] = []
-        size_bytes = 0
-        for name in name_page(self.schedules, "", message.after, message.limit):
-            if size_bytes >= RECEIVE_LIMIT_BYTES:
+        page = Page(ctx, message.limit)
+        for name in name_page(ctx, self.schedules, "", message.after, message.limit):
+            if not page.takes(schedule_size(self.schedules[name]) + 2 * QUEUE_NAME_LIMIT_BYTES):
                 break
-            size_bytes += len(self.schedules[name].body)
             found.append(show_schedule(name, self.schedules[name]))
         return found
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
+import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,6 +64,60 @@ def test_comments_docstrings_and_layout_do_not_change_the_digest(digest: Digest)
         "        return", '        """Answer."""\n\n        return'
     )
     assert digest(quota_service=f'"""A module."""{commented}') == before
+
+
+TEXTS = """
+def show(x, width):
+    return [f"", f"{x:}", f"{x:{width}}", f"{x:{width}.2f}", f"a{x!r:>{width}}b" f"{x=}", "a" f"{x}" "b", f"{{{x}}}"]
+"""
+
+
+def test_an_empty_text_that_some_versions_of_python_put_into_a_tree_changes_nothing() -> None:
+    """Python 3.12 has one after a nested format: a member refused the log that it had written on 3.11."""
+    plain, other = ast.parse(TEXTS), ast.parse(TEXTS)
+    for node in ast.walk(other):
+        if isinstance(node, ast.JoinedStr):
+            node.values.append(ast.Constant(""))
+
+    assert "".join(service_code._canonical(other)) == "".join(service_code._canonical(plain))
+
+
+def other_interpreters() -> list[str]:
+    """Find the other versions of Python on the path that run."""
+    found = [shutil.which(f"python3.{minor}") for minor in range(11, 20) if minor != sys.version_info.minor]
+    return [path for path in found if path and not subprocess.run([path, "-c", ""], capture_output=True).returncode]
+
+
+def test_every_version_of_python_on_the_path_has_the_same_digest() -> None:
+    """Compared over all modules of this package and the texts above; the functions run there without the package."""
+    others = other_interpreters()
+    if not others:
+        pytest.skip("no other version of Python is on the path: install one, such as python3.12")
+    functions = "\n".join(
+        inspect.getsource(part)
+        for part in (
+            service_code._canonical,
+            service_code._Leaf,
+            service_code._is_empty_text,
+            service_code._without_texts,
+        )
+    )
+    program = f"""from __future__ import annotations
+import ast, hashlib, json, pathlib, sys
+from collections.abc import Iterator
+{functions}
+texts = [pathlib.Path(path).read_text() for path in sys.argv[2:]] + [sys.argv[1]]
+print(json.dumps([hashlib.sha256("".join(_canonical(ast.parse(text))).encode()).hexdigest() for text in texts]))
+"""
+    package = Path(service_code.__file__).parents[1]
+    command = ["-c", program, TEXTS, *map(str, sorted(package.rglob("*.py")))]
+
+    expected, *found = [
+        json.loads(subprocess.run([path, *command], check=True, capture_output=True).stdout)
+        for path in (sys.executable, *others)
+    ]
+
+    assert found == [expected] * len(others)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,11 @@ class InMemoryCluster:
     feature_level: int = 0
 
     @property
+    def payload_limit_bytes(self) -> int:
+        """The longest payload."""
+        return 1 << 20
+
+    @property
     def client_sessions(self) -> Mapping[ClusterSessionId, ClientSession]:
         """The open sessions by id."""
         return self.sessions
