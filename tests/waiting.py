@@ -91,8 +91,8 @@ async def within(limit_s: float) -> AsyncIterator[None]:
         try:
             yield
         finally:
-            assert next_look is not None
-            next_look.cancel()
+            if next_look is not None:  # the process may have stood still until the limit was spent at the first look
+                next_look.cancel()
 
 
 async def wait_for(find: Callable[[], T | None], *, timeout_s: float, what: str | Callable[[], str]) -> T:
