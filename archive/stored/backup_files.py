@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ...service_api.errors import ConfigurationError
 from ..disk.object_store import ObjectStore, OpenObjects
@@ -21,7 +21,8 @@ from .cluster_store import ClusterStore, refuse_older_backup
 from .index import INDEXES, StoredFile, WriterIndex, decode_file, index_name
 
 
-class FoundBackup(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class FoundBackup:
     """A backup that is in a store."""
 
     store: ClusterStore

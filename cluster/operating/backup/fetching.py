@@ -50,7 +50,8 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
             try:
                 _fetch(found, file, working / file.path)
             except StoreError as error:
-                moved = find_moved(*found, file) if isinstance(error.__cause__, FileNotFoundError) else None
+                is_missing = isinstance(error.__cause__, FileNotFoundError)
+                moved = find_moved(found.store, found.index, file) if is_missing else None
                 if moved is None:
                     raise
                 _fetch(found, moved, working / file.path)

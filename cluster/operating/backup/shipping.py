@@ -214,7 +214,7 @@ class _Shipping:
             return found
         data = _read(self.disk, segment.path, segment.length)
         part = StoredPart(
-            kind=segment.kind,
+            kind="snapshot" if segment.kind == "snapshot" else "tail",
             recording_id=segment.recording_id,
             base_position=segment.base_position,
             length=segment.length,

@@ -56,11 +56,11 @@ def verify_backup(
     """
     place = locate(name)
     if "://" in name:
-        found = require_backup(name)
-        missing_count = yield from _check_objects(found)
+        backup = require_backup(name)
+        missing_count = yield from _check_objects(backup)
         if missing_count:
             return  # recordings cannot be read without them
-        place = ArchiveLocation(StoredBackup(found.store.url, found.index), Path())
+        place = ArchiveLocation(StoredBackup(backup.store.url, backup.index), Path())
     member = MemberDirectory.find(place)
     for entry in member.read_catalog().entries:
         verdict = verify_recording(member.archive.file_system, member.archive.directory, entry, on_progress=on_progress)

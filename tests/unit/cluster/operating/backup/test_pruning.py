@@ -276,8 +276,11 @@ def expect_whole_at_every_moment(stages: list[Path], url: str, writer: str, *, i
     names = [segment.name for index in member.store.read_indexes() for segment in index.segments]
     ORPHANS[:] = [(f"{cluster_id}/{name}", objects.read(name)) for name in names]
 
-    def write(place: str) -> object:
-        return ship(stages[1], place) if writer == "backup" else ColdMember(stages[1], place).ship()
+    def write(place: str) -> None:
+        if writer == "backup":
+            ship(stages[1], place)
+        else:
+            ColdMember(stages[1], place).ship()
 
     first, second = (write, prune_all) if is_prune_inside else (prune_all, write)
     places = [*at_every_moment(url, first, second)]
