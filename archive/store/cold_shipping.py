@@ -123,7 +123,7 @@ class ColdShipping:
 
 
 def check_segment(disk: FileSystem, directory: Path, descriptor: RecordingDescriptor, base_position: int) -> str:
-    """Check every frame of a segment that is full, and return its checksum, as a manifest has it.
+    """Check every frame of a segment that is full, and return its checksum, as an index has it.
 
     Raises:
         CorruptionError: a frame is not valid.
