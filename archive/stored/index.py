@@ -1,6 +1,6 @@
 """The layout of a store, and its documents: the index of each writer, and the notes that keep writers and prunes apart.
 
-    URL/CLUSTER_ID/segments/POSITION-SHA256.rec           a whole segment of the log, whoever wrote it first
+    URL/CLUSTER_ID/segments/POSITION-SHA256.rec           a whole segment of the log, written once
     URL/CLUSTER_ID/backup-STARTED/RECORDING-POSITION.rec  what one backup has besides: the end of its log, snapshots
     URL/CLUSTER_ID/indexes/member-ID.json                 the index of a member's cold storage
     URL/CLUSTER_ID/indexes/backup-STARTED.json            the index of a backup

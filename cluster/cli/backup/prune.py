@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from typing import Annotated
+from threading import Event
+from typing import Annotated, Final
 
 import typer
 
@@ -12,6 +12,8 @@ from ....archive.stored.pruning import prune
 from ....archive.tool.output import OutputFormat, OutputOption, print_rows
 from ....service_api import ConfigurationError
 from ...runtime.ground.system_clock import SystemClock
+
+_PAUSE_S: Final = 1.0
 
 
 def prune_store(
@@ -24,27 +26,27 @@ def prune_store(
 ) -> None:
     """Remove old backups from a store, and the log that no backup and no member's cold storage needs then.
 
-    Members and backups wait with what they write until it has ended. If it is cut off, run it again.
+    Members and backups wait with what they write until it has ended. If it is cut off, the next one says what to remove.
     """
     stores = cluster_stores(url)
     if not stores:
         raise ConfigurationError(f"nothing is at {url}: expected the URL of a store that backups or members write to")
-    rows = []
-    for store in stores:
-        clock, deadline = SystemClock(), time.monotonic() + wait
+    clock, never = SystemClock(), Event()
+    deadline_ns = clock.monotonic_ns() + int(wait * 1e9)
 
-        def pause(deadline: float = deadline) -> bool:
-            time.sleep(1.0)
-            return time.monotonic() < deadline
+    def pause() -> bool:
+        never.wait(_PAUSE_S)
+        return clock.monotonic_ns() < deadline_ns
 
-        pruned = prune(store, keep_count=keep, clock_ms=clock.epoch_time, wait=pause)
-        rows.append(
-            {
-                "url": pruned.url,
-                "removed_backups": pruned.removed_backups,
-                "kept_backups": pruned.kept_backups,
-                "removed_objects": pruned.removed_count,
-                "kept_segments": pruned.kept_segment_count,
-            }
-        )
+    pruned = [prune(store, keep_count=keep, clock_ms=clock.epoch_time, wait=pause) for store in stores]
+    rows = [
+        {
+            "url": found.url,
+            "removed_backups": found.removed_backups,
+            "kept_backups": found.kept_backups,
+            "removed_objects": found.removed_count,
+            "kept_segments": found.kept_segment_count,
+        }
+        for found in pruned
+    ]
     print_rows(rows, output, title=url, empty="nothing is there")
