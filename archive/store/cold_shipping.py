@@ -78,11 +78,11 @@ class ColdShipping:
         if known is None or known.start_position > segment.start_position:
             own = ColdIndex([*self._own.segments, segment])
             index = WriterIndex(cluster_id=self._cluster_id, writer=self._writer, segments=own.segments)
-            with self.store.writing(self._writer, self._clock_ms()):
+            with self.store.writing(self._writer, self._clock_ms) as write_index:
                 if is_here:
                     path = self._directory / descriptor.segment_file_name(base_position)
                     self.store.put_segment(path, segment, is_named=segment in self._all)
-                self.store.write_index(index)
+                write_index(index)
             self._own = own  # only now: the index that the next attempt relies on is in the store
         self._all.add([segment])
         return segment

@@ -12,7 +12,7 @@ still for longer, between finding an object and naming it, and the log of a memb
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -122,7 +122,7 @@ class ClusterStore:
         return [index for index in found if index is not None]
 
     def write_index(self, index: WriterIndex) -> None:
-        """Name what is in the store.
+        """Name what is in the store; called through `writing`.
 
         Raises:
             StoreError: the store refused.
@@ -132,18 +132,25 @@ class ClusterStore:
     # --- those who write and those who remove
 
     @contextmanager
-    def writing(self, writer: str, now_ms: int) -> Iterator[None]:
-        """Keep prunes away while a writer writes objects and the index that names them.
+    def writing(self, writer: str, clock_ms: Callable[[], int]) -> Iterator[Callable[[WriterIndex], None]]:
+        """Keep prunes away while a writer writes objects; give what writes the index that names them.
 
         Raises:
-            StoreBusyError: a prune runs; a later attempt goes on.
+            StoreBusyError: a prune runs, or the index comes so late that one may have; a later attempt goes on.
             StoreError: the store refused.
         """
-        self.put(_writing_name(writer), Note(written_ms=now_ms).seal())
+        begin_ms = clock_ms()
+
+        def write_index(index: WriterIndex) -> None:
+            if clock_ms() - begin_ms >= NOTE_LIMIT_MS // 2:
+                raise StoreBusyError(f"{writer} has taken too long to write to {self.url}; it is tried again")
+            self.write_index(index)
+
+        self.put(_writing_name(writer), Note(written_ms=begin_ms).seal())
         try:
-            for pruning in self.notes(NameKind.PRUNING, now_ms):
+            for pruning in self.notes(NameKind.PRUNING, begin_ms):
                 raise StoreBusyError(f"a prune runs: {self.url}/{pruning}; it is tried again")
-            yield
+            yield write_index
         except BaseException:
             with suppress(StoreError):
                 self.remove(_writing_name(writer))

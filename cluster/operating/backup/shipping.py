@@ -156,13 +156,13 @@ class _Shipping:
             return Shipped(self._url, index.backup, 0, 0, 0)
         if missing:
             self._put_segments(contents, missing)
-        with self.store.writing(self.empty.writer, self.clock_ms()):
+        with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
             index = self._read_index(contents)
             if _missing(index, whole):
                 raise StoreError(f"{self._url} was pruned meanwhile: the next copy begins again")
             known = {} if index.backup is None else {part.name: part for part in index.backup.parts}
             contents = contents.model_copy(update={"parts": [self._put_part(part, known) for part in parts]})
-            self.store.write_index(index.model_copy(update={"backup": contents}))
+            write_index(index.model_copy(update={"backup": contents}))
             new = {part.name for part in contents.parts}
             removed_count = 0 if has_all and known.keys() <= new else self._remove_all_but(new)
         return Shipped(self._url, contents, len(self.written), sum(self.written), removed_count)
@@ -201,11 +201,11 @@ class _Shipping:
                 length=each.length,
                 sha256=digest_of_file(self.disk, each.path, each.length),
             )
-            with self.store.writing(self.empty.writer, self.clock_ms()):
+            with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
                 index = self._read_index(wanted)
                 if self.store.put_segment(each.path, segment, is_named=segment.name in named):
                     self.written.append(segment.length)
-                self.store.write_index(index.model_copy(update={"segments": [*index.segments, segment]}))
+                write_index(index.model_copy(update={"segments": [*index.segments, segment]}))
 
     def _put_part(self, segment: _Segment, known: dict[StoredName, StoredPart]) -> StoredPart:
         """Write an object of this backup's own, unless the one that is there has as much."""

@@ -299,7 +299,7 @@ def a_prune_that_waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_writer_that_waits_for_nobody(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ClusterStore, "writing", lambda *arguments: nullcontext())
+    patch.setattr(ClusterStore, "writing", lambda store, *arguments: nullcontext(store.write_index))
 
 
 @pytest.mark.parametrize(
@@ -354,6 +354,16 @@ def test_prune_that_takes_half_a_day_removes_nothing_any_more(stages: list[Path]
         prune(cluster_stores(url)[0], keep_count=1, clock_ms=lambda: next(times, NOW_MS + NOTE_LIMIT_MS // 2))
 
     assert len(find_backups(url)) == 2
+
+
+def test_writer_that_takes_half_a_day_names_nothing_any_more(stages: list[Path], url: str) -> None:
+    """A machine that was suspended: its note no longer counts, and what it has found there may have gone."""
+    times = iter([NOW_MS, NOW_MS])
+
+    with pytest.raises(StoreBusyError, match="too long"):
+        ship_backup(stages[1], url, clock_ms=lambda: next(times, NOW_MS + NOTE_LIMIT_MS // 2))
+
+    assert find_backups(url) == []
 
 
 def test_index_that_cannot_be_read_stops_a_prune(stages: list[Path], url: str) -> None:
