@@ -26,8 +26,8 @@ def prune_store(
 ) -> None:
     """Remove old backups from a store, and the log that no backup and no member's cold storage needs then.
 
-    Members and backups wait with what they write until it has ended. After one that was cut off, the next one says which
-    object is in its way.
+    Members and backups wait with what they write until it has ended. After one that was cut off, the next one says
+    which object is in its way.
     """
     stores = cluster_stores(url)
     if not stores:
