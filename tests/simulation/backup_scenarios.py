@@ -27,6 +27,7 @@ from trimaran.cluster.testing.simulation.rules.backup_rules import BackupRules
 from trimaran.cluster.testing.simulation.rules.store_rules import STORE_URL
 from trimaran.cluster.testing.simulation.world.expect import expect
 from trimaran.cluster.testing.simulation.world.machine import Machine
+from trimaran.cluster.testing.simulation.world.object_store import StoreFault
 from trimaran.service_api import ConfigurationError
 from trimaran.service_api.documents.document import read_document
 
@@ -64,17 +65,22 @@ def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
 
 
 def a_store_of_backups_and_cold_storage(scene: Scene) -> None:
-    """The backup that put the log there goes, and members have it nowhere else: one with a new disk reads it all."""
+    """The backup that put the log there goes, and members have it nowhere else: one with a new disk reads it all.
+
+    The store keeps half of some files at first, and says that it failed.
+    """
     scene.start()
     scene.add_flood("flood", 1_000)
     machine = add_backup_machine(scene.cluster)
+    scene.cluster.store.strike(StoreFault.CUTTING)
     length, stored = scene.settings.segment_length_bytes, scene.cluster.store.objects
     _back_up(scene, machine, from_snapshot=False)
     scene.run_until(lambda: len(scene.referee.committed) > 3 * length, 60, "a log gets some segments")
     scene.cluster.clients["flood"].kill()
-    scene.run_until(lambda: _segment_count(stored) >= 3, 20, "a backup comes into the store")
+    scene.run_until(lambda: _segment_count(stored) >= 3, 60, "a backup comes into the store")
     _take_snapshot(scene)
-    scene.run_until(lambda: scene.referee.stored.segment_count >= 3, 20, "a log goes into cold storage")
+    scene.run_until(lambda: scene.referee.stored.segment_count >= 3, 60, "a log goes into cold storage")
+    scene.cluster.store.mend()
     machine.kill()
     machine.replace_disk()
     _back_up(scene, machine, from_snapshot=True)

@@ -15,7 +15,7 @@ from .plant import ORDERS, Plant, Planting
 COLD_HUNT_OPTIONS = Options(
     safety_timeouts=16,
     requester_count=0,
-    without=frozenset({"query", "relay", "backup", "standby"}) | ORDERS,
+    without=frozenset({"query", "relay", "backup", "standby", "groups"}) | ORDERS,
 )
 """Long enough for a segment or two, and for a snapshot after them."""
 
@@ -75,22 +75,25 @@ def _forget_the_record(planting: Planting) -> None:
     planting.replace(ColdSegments, "save", save)
 
 
-PLANTS = tuple(
-    Plant(name, class_number, rule, break_it, options=COLD_HUNT_OPTIONS)
-    for name, class_number, rule, break_it in (
-        ("cold-removed-early", 36, "a segment goes once it is in cold storage", _remove_what_is_not_stored_yet),
-        (
-            "cold-named-early",
-            36,
-            "an index of cold storage is written after the segments that it names",
-            _name_segments_before_they_are_there,
-        ),
-        (
-            "cold-not-read-back",
-            7,
-            "a segment is in cold storage once it was read back whole",
-            _believe_that_a_segment_was_written,
-        ),
-        ("cold-not-recorded", 36, "a segment goes once the directory knows where it went", _forget_the_record),
-    )
+PLANTS = (
+    Plant(
+        "cold-not-read-back",
+        7,
+        "a segment is in cold storage once it was read back whole",
+        _believe_that_a_segment_was_written,
+        scenario="shared-store",
+    ),
+    *(
+        Plant(name, class_number, rule, break_it, options=COLD_HUNT_OPTIONS)
+        for name, class_number, rule, break_it in (
+            ("cold-removed-early", 36, "a segment goes once it is in cold storage", _remove_what_is_not_stored_yet),
+            (
+                "cold-named-early",
+                36,
+                "an index of cold storage is written after the segments that it names",
+                _name_segments_before_they_are_there,
+            ),
+            ("cold-not-recorded", 36, "a segment goes once the directory knows where it went", _forget_the_record),
+        )
+    ),
 )
