@@ -19,8 +19,7 @@ from typing import Final
 
 from tests.unit.archive.streams import DIRECTORY, launch
 from tests.unit.service_api.wire.log.sample_logs import make_log
-from trimaran.archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment, read_record
-from trimaran.archive.cold.store import ColdStore
+from trimaran.archive.cold.record import ColdRecord, read_record
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog
@@ -33,19 +32,20 @@ from trimaran.archive.format.frame_rules import frame_rules_of
 from trimaran.archive.format.layout import COLD_RECORD_NAME
 from trimaran.archive.format.messages import ArchiveMarkFileHeader
 from trimaran.archive.format.stored_names import StoredName
+from trimaran.archive.stored.cluster_store import ClusterStore
+from trimaran.archive.stored.index import (
+    RECORDING_LOG_NAME,
+    BackupContents,
+    StoredSegment,
+    WriterIndex,
+    encode_file,
+    read_index,
+)
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from trimaran.cluster.messages.mark import MarkFileHeader
-from trimaran.cluster.operating.backup.manifest import (
-    RECORDING_LOG_NAME,
-    Manifest,
-    StoredObject,
-    decode_manifest,
-    encode_file,
-)
-from trimaran.cluster.operating.backup.object_check import check_object
 from trimaran.cluster.runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, ClusterIdFile
 from trimaran.cluster.runtime.files.mark_file import (
     BOOT_ID_POSITION,
@@ -60,7 +60,6 @@ from trimaran.cluster.runtime.files.node_state_file import NODE_STATE_FILE_NAME,
 from trimaran.cluster.runtime.files.recording_log_file import RecordingLogFile
 from trimaran.service_api import ClusterError
 from trimaran.service_api.cluster_id import ClusterId
-from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.types import LOG_STREAM_ID, SERVICE_SNAPSHOT_STREAM_ID, MemberId, RecordingId, TermId
 from trimaran.service_api.wire.frame import TYPE_PADDING, iter_headers
 from trimaran.service_api.wire.log.log_rules import Before
@@ -384,41 +383,28 @@ def _stored(log: bytes) -> Iterator[Subject]:
     """Make what lies in an object store: of a backup, and of cold storage."""
     content, digest = log[:1024], sha256(log[:1024]).hexdigest()
     place = Path("/store")
-    expected = StoredObject(
-        name=StoredName("archive/0-0.rec"), length=1024, file_length=65536, sha256=digest, is_final=True
-    )
-
-    def read_object(data: bytes) -> object:
-        check_object(_disk_with(place, {"0-0.rec": data}), place / "0-0.rec", expected, "file:///store")
-        return data
-
-    yield _whole("backup: an object", "restore, `backup verify`", content, read_object)
-    manifest = Manifest(
-        cluster_id="3f9a0c12d45e77b1",
-        log_started_ms=1,
+    contents = BackupContents(
+        log_recording_id=0,
         log_start_position=0,
         log_stop_position=1024,
         snapshot_positions=[96],
         written_ms=2,
-        objects=[expected],
+        parts=[],
         files={RECORDING_LOG_NAME: encode_file(b"terms")},
     )
-    yield _whole("backup: a manifest", "each reader", manifest.seal(), lambda data: decode_manifest(data, "here"))
+    segment = StoredSegment(base_position=0, start_position=0, length=1024, sha256=digest)
+    index = WriterIndex(cluster_id="3f9a0c12d45e77b1", writer="backup-1", segments=[segment], backup=contents)
+    yield _whole("store: an index", "each reader", index.seal(), lambda data: read_index(data, "here"))
 
-    segment = ColdSegment(base_position=0, start_position=0, length=1024, sha256=digest)
     store = OneObject()
 
-    def read_cold(data: bytes) -> object:
+    def read_object(data: bytes) -> object:
         store.data = data
-        cold = ColdStore(store.url, disk=_disk_with(place, {}), open_objects=lambda url: store)
-        cold.fetch_segment(segment, place / "fetched")
+        cold = ClusterStore(store.url, disk=_disk_with(place, {}), open_objects=lambda url: store)
+        cold.fetch(segment.name, place / "fetched", length=segment.length, digest=segment.sha256)
         return data
 
-    yield _whole("cold storage: an object", "each reader, before it is in the cache", content, read_cold)
-    cold_manifest = ColdManifest(cluster_id="3f9a0c12d45e77b1", member_id=1, segments=[segment])
-    yield _whole(
-        "cold storage: a manifest", "each reader", cold_manifest.seal(), lambda data: read_document(ColdManifest, data)
-    )
+    yield _whole("store: an object", "each reader, and before it is in the cache", content, read_object)
     record = ColdRecord(url="file:///cold", recording_id=0, cache_bytes=1, segments=[segment])
     yield _whole(
         COLD_RECORD_NAME,
@@ -434,6 +420,9 @@ class OneObject(ObjectStore):
     def __init__(self) -> None:
         super().__init__("file:///cold")
         self.data = b""
+
+    def find_length(self, name: StoredName) -> int | None:
+        return len(self.data)
 
     def read_range(self, name: StoredName, begin: int, end: int) -> bytes:
         return self.data[begin:end]

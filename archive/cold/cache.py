@@ -15,8 +15,8 @@ from typing import Final
 
 from ...service_api.errors import ClusterError
 from ..disk.file_system import FileSystem
-from .manifest import ColdSegment
-from .store import ColdStore
+from ..stored.cluster_store import ClusterStore
+from ..stored.index import StoredSegment
 
 CACHE_DIRECTORY_NAME: Final = "cold-cache"
 """In the archive's directory."""
@@ -36,15 +36,15 @@ class SegmentCache:
     def __repr__(self) -> str:
         return f"<SegmentCache {self.directory} limit_bytes={self.limit_bytes}>"
 
-    def path_of(self, segment: ColdSegment) -> Path:
+    def path_of(self, segment: StoredSegment) -> Path:
         """Name the file of a segment, whether it is there or not."""
         return self.directory / f"{segment.base_position}-{segment.sha256[:16]}.rec"
 
-    def fetch(self, store: ColdStore, segment: ColdSegment) -> bool:
+    def fetch(self, store: ClusterStore, segment: StoredSegment) -> bool:
         """Have a segment on the disk, and say whether it had to be fetched. Others go if there is no room for it.
 
         Raises:
-            ColdStorageError: the store refused, or has something else.
+            StoreError: the store refused, or has something else.
             OSError: the disk refused.
         """
         path = self.path_of(segment)
@@ -53,16 +53,16 @@ class SegmentCache:
         self._disk.make_directory(self.directory)
         self._make_room(segment.length)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_counter)}.tmp")
-        store.fetch_segment(segment, temporary)
+        store.fetch(segment.name, temporary, length=segment.length, digest=segment.sha256)
         self._disk.rename(temporary, path)
         self._disk.mark_used(path)
         return True
 
-    def open_segment(self, store: ColdStore, segment: ColdSegment) -> int:
+    def open_segment(self, store: ClusterStore, segment: StoredSegment) -> int:
         """Open the file of a segment for reading, after it was fetched if need be.
 
         Raises:
-            ColdStorageError: the store refused, or has something else.
+            StoreError: the store refused, or has something else.
             OSError: the disk refused.
         """
         for _ in range(_ATTEMPT_LIMIT):
@@ -74,11 +74,11 @@ class SegmentCache:
             f"limit_bytes={self.limit_bytes}; raise cold_cache_bytes, or let fewer processes read at once"
         )
 
-    def drop(self, segment: ColdSegment) -> None:
+    def drop(self, segment: StoredSegment) -> None:
         """Forget a segment: it is fetched again."""
         self._remove(self.path_of(segment))
 
-    def has(self, segment: ColdSegment) -> bool:
+    def has(self, segment: StoredSegment) -> bool:
         """Whether the file of a segment is there."""
         try:
             self._disk.close_file(self._disk.open_file(self.path_of(segment), writable=False))

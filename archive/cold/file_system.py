@@ -19,19 +19,19 @@ from ..format.layout import COLD_RECORD_NAME, segment_file_name
 from ..format.segment_names import parse_segment_file_name
 
 if TYPE_CHECKING:
-    from .manifest import ColdRecord
-    from .store import ColdStore
+    from ..stored.cluster_store import ClusterStore
+    from .record import ColdRecord
 
 
 class ColdFileSystem(OsFileSystem):
     """Implements `ReadableFileSystem` for one archive directory with cold storage, and below it as the disk does.
 
-    It can be pickled. Opening a segment raises `ColdStorageError` where the store cannot give it.
+    It can be pickled. Opening a segment raises `StoreError` where the store cannot give it.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory: Final = directory
-        self._stores: dict[str, ColdStore] = {}
+        self._stores: dict[str, ClusterStore] = {}
 
     def __repr__(self) -> str:
         return f"<ColdFileSystem {self.directory}>"
@@ -53,12 +53,12 @@ class ColdFileSystem(OsFileSystem):
             segment = next((found for found in record.segments if found.base_position == parsed[1]), None)
             if segment is None:
                 raise
+        from ..stored.cluster_store import ClusterStore
         from .cache import CACHE_DIRECTORY_NAME, SegmentCache
-        from .store import ColdStore
 
         store = self._stores.get(record.url)
         if store is None:
-            store = self._stores[record.url] = ColdStore(record.url)
+            store = self._stores[record.url] = ClusterStore(record.url)
         cache = SegmentCache(self.directory / CACHE_DIRECTORY_NAME, limit_bytes=record.cache_bytes, disk=OsFileSystem())
         return cache.open_segment(store, segment)
 
@@ -76,12 +76,12 @@ class ColdFileSystem(OsFileSystem):
         record = self._record()
         if record is None or record.recording_id != descriptor.recording_id:
             return descriptor
-        from .manifest import ColdIndex
+        from .record import ColdIndex
 
         return ColdIndex(record.segments).extend(descriptor)
 
     def _record(self) -> ColdRecord | None:
-        from .manifest import read_record
+        from .record import read_record
 
         return read_record(self.directory)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,10 +52,6 @@ class LocalStore:
         with Path(path).open("rb") as file:
             file.seek(start or 0)
             return file.read(-1 if end is None else end - (start or 0))
-
-    def get_file(self, path: str, target: str) -> None:
-        """Copy a file."""
-        shutil.copyfile(path, target)
 
     def rm_file(self, path: str) -> None:
         """Remove a file."""

@@ -41,13 +41,10 @@ class Objects(Protocol):
         """Return the bytes [begin, end) of an object."""
 
     def list_names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder, sorted."""
+        """Return the names of the objects and folders in a folder, sorted; the empty text is the place itself."""
 
     def read(self, name: StoredName) -> bytes:
         """Return the content of an object."""
-
-    def get_file(self, name: StoredName, target: Path) -> None:
-        """Write the content of an object to a file."""
 
     def remove(self, name: StoredName) -> None:
         """Remove an object; it may be gone already."""
@@ -134,7 +131,7 @@ class ObjectStore:
             return data
 
     def list_names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder, sorted; none where it is not there.
+        """Return the names of the objects and folders in a folder, sorted; none where it is not there.
 
         Raises:
             OSError: the store refused.
@@ -159,16 +156,6 @@ class ObjectStore:
             data: bytes = self._store.cat_file(self._place_of(name))
             return data
 
-    def get_file(self, name: StoredName, target: Path) -> None:
-        """Write the content of an object to a file.
-
-        Raises:
-            FileNotFoundError: there is none.
-            OSError: the store refused, or the disk.
-        """
-        with os_errors(f"{self.url}/{name}"):
-            self._store.get_file(self._place_of(name), str(target))
-
     def remove(self, name: StoredName) -> None:
         """Remove an object; it may be gone already.
 
@@ -182,7 +169,7 @@ class ObjectStore:
                 return
 
     def _place_of(self, name: str) -> str:
-        return f"{self._root}/{name}"
+        return f"{self._root}/{name}".rstrip("/")
 
 
 def _copy_file(disk: OsFileSystem, source: Path, target: Path) -> None:

@@ -23,6 +23,8 @@ from typing import Any, Final
 from ...service_api.errors import ConfigurationError
 from .local_store import LocalStore, path_of_file_url
 
+_Fetch = Callable[[int, int], bytes]
+
 READ_AHEAD_LIMIT_BYTES: Final = 1 << 23
 """The longest request that is not asked for in one piece, and so the memory that an open file takes."""
 
@@ -46,7 +48,7 @@ class RemoteFileSystem:
     def __repr__(self) -> str:
         return f"<RemoteFileSystem url={self.url} handles={len(self._files)}>"
 
-    def __reduce__(self) -> tuple[type[RemoteFileSystem], tuple[str]]:
+    def __reduce__(self) -> tuple[type[RemoteFileSystem], tuple[Any, ...]]:
         return RemoteFileSystem, (self.url,)
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
@@ -55,10 +57,13 @@ class RemoteFileSystem:
         Raises:
             OSError: it is not there or not to be had, or it was to be written.
         """
-        url = self._url_of(path)
         if create or writable:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), url)
-        place = self._place_of(path)
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), self._url_of(path))
+        return self._add_file(*self._find_object(path))
+
+    def _find_object(self, path: Path) -> tuple[_Fetch, int]:
+        """Ask for a file; give what fetches a range of it, and its length."""
+        url, place = self._url_of(path), self._place_of(path)
         with os_errors(url):
             info = self._store.info(place)
         if info["type"] != "file":
@@ -74,9 +79,12 @@ class RemoteFileSystem:
                 raise OSError(errno.EIO, reason, url)
             return data
 
+        return fetch, int(info["size"])
+
+    def _add_file(self, fetch: _Fetch, length: int) -> int:
         with self._lock:
             handle = next(self._next_handle)
-            self._files[handle] = _RemoteFile(fetch, int(info["size"]))
+            self._files[handle] = _RemoteFile(fetch, length)
         return handle
 
     def close_file(self, handle: int) -> None:
@@ -117,7 +125,7 @@ class RemoteFileSystem:
 class _RemoteFile:
     """One open file: what was read ahead of it, and how far to read ahead next."""
 
-    def __init__(self, fetch: Callable[[int, int], bytes], length: int) -> None:
+    def __init__(self, fetch: _Fetch, length: int) -> None:
         self.length: Final = length
         self._fetch = fetch
         self._lock = threading.Lock()

@@ -84,9 +84,7 @@ def locate_archive(path: str | Path | ArchiveLocation) -> ArchiveLocation:
         ConfigurationError: several directories in it have a catalog, or it holds groups; or see `locate`.
         OSError: a store cannot be asked.
     """
-    place = locate(path)
-    found = _find_holder(*place, "archive", CATALOG_FILE_NAME) or place.directory
-    return ArchiveLocation(readable_disk(found) if place.is_local else place.file_system, found)
+    return _find_archive(path)[1]
 
 
 def find_recording_log(location: ArchiveLocation) -> Path | None:
@@ -129,7 +127,7 @@ class MemberDirectory:
         if comma and not _has_file(given.file_system, given.directory / CATALOG_FILE_NAME):
             location, place = locate_archive(archive), locate(cluster)
         else:
-            location, place = locate_archive(path), given
+            place, location = _find_archive(path)
         if not _has_file(location.file_system, location.directory / CATALOG_FILE_NAME):
             raise ConfigurationError(
                 f"no archive found: there is no {CATALOG_FILE_NAME} in {place}, in its directory archive, or in "
@@ -181,6 +179,21 @@ class MemberDirectory:
             raise CorruptionError(f"damaged recording log: path={path}: {error}") from error
         finally:
             file_system.close_file(handle)
+
+
+def _find_archive(path: str | Path | ArchiveLocation) -> tuple[ArchiveLocation, ArchiveLocation]:
+    """Take a place, and find the archive in it; the URL of a store with a backup is the place of the backup's files."""
+    place = locate(path)
+    found = _find_holder(*place, "archive", CATALOG_FILE_NAME)
+    if found is None and isinstance(path, str) and _URL.fullmatch(path):
+        from ..stored.backup_files import StoredBackup, find_backup  # other readers need no pydantic
+
+        backup = find_backup(path)
+        if backup is not None:
+            place = ArchiveLocation(StoredBackup(backup.store.url, backup.index), Path())
+            found = _find_holder(*place, "archive", CATALOG_FILE_NAME)
+    found = found or place.directory
+    return place, ArchiveLocation(readable_disk(found) if place.is_local else place.file_system, found)
 
 
 def _find_holder(file_system: ReadableFileSystem, directory: Path, usual: str, file_name: str) -> Path | None:

@@ -17,12 +17,13 @@ import structlog
 
 from ...service_api.errors import ClusterError
 from ..cold.cache import CACHE_DIRECTORY_NAME, SegmentCache
-from ..cold.manifest import ColdIndex, ColdRecord, ColdSegment, read_record
-from ..cold.store import ColdStorageError, ColdStore
+from ..cold.record import ColdIndex, ColdRecord, read_record
 from ..disk.file_system import FileSystem, replace_file
 from ..errors import ArchiveError, ArchiveErrorCode
 from ..format.descriptor import RecordingDescriptor
 from ..format.layout import COLD_RECORD_NAME
+from ..stored.cluster_store import ClusterStore, StoreError
+from ..stored.index import StoredSegment
 from .worker import Worker
 
 _T = TypeVar("_T")
@@ -66,7 +67,7 @@ class ColdSegments:
         directory: Path,
         recording_id: int,
         *,
-        store: ColdStore,
+        store: ClusterStore,
         cache_bytes: int,
         worker: Worker,
         disk: FileSystem,
@@ -111,7 +112,7 @@ class ColdSegments:
         )
         replace_file(self._disk, self._directory / COLD_RECORD_NAME, record.seal())
 
-    def add(self, segments: Sequence[ColdSegment]) -> None:
+    def add(self, segments: Sequence[StoredSegment]) -> None:
         """Know of segments that are in the store."""
         self.index.add(segments)
 
@@ -154,7 +155,7 @@ class ColdSegments:
         try:
             await asyncio.shield(fetch)
         except (ClusterError, OSError) as error:
-            cause = error if isinstance(error, ClusterError) else ColdStorageError(str(error))
+            cause = error if isinstance(error, ClusterError) else StoreError(str(error))
             raise ArchiveError(
                 f"cold segment not fetched: {error}",
                 code=ArchiveErrorCode.STORAGE_FAILED,
@@ -169,12 +170,12 @@ class ColdSegments:
             self.cache.drop(segment)
         return segment is not None
 
-    def _find(self, descriptor: RecordingDescriptor, position: int) -> ColdSegment | None:
+    def _find(self, descriptor: RecordingDescriptor, position: int) -> StoredSegment | None:
         if descriptor.recording_id != self.recording_id or position >= descriptor.start_position:
             return None
         return self.index.find(descriptor.segment_base_position(position), descriptor)
 
-    def _on_fetched(self, segment: ColdSegment, done: asyncio.Future[bool]) -> None:
+    def _on_fetched(self, segment: StoredSegment, done: asyncio.Future[bool]) -> None:
         del self._fetches[segment.base_position]
         if done.cancelled():
             return

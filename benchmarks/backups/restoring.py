@@ -54,7 +54,7 @@ def run(parameters: RestoreParameters, *, directory: Path | None = None, keep: b
         figures: dict[str, float] = {}
         if store is not None:
             progress.describe("shipping it to the store")
-            ship_s = _timed(lambda: ship_backup(source, store.url, now_ms=time.time_ns() // 1_000_000))
+            ship_s = _timed(lambda: ship_backup(source, store.url, clock_ms=lambda: time.time_ns() // 1_000_000))
             figures |= {"ship_s": round(ship_s, 2), "ship_mib_per_s": round((log_bytes >> 20) / ship_s)}
         progress.update(1)
         progress.describe("restoring it")

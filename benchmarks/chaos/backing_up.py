@@ -1,5 +1,5 @@
-"""A backup that is kept while members lose power: the agent, the copy in an object store, cold storage, and what must
-hold of all three.
+"""A backup that is kept while members lose power: the agent, the copy in an object store, cold storage in the same
+store, and what must hold of all three.
 
 The machine of the agent loses power, too: with all members, and every other time that one of them does. The store does
 not, but a copy to it is cut off in the middle. While the agent is down, every object of the store is read, as if the
@@ -7,7 +7,7 @@ store were all that is left. In the end, when all processes are stopped:
 
 copy, store    every frame and every snapshot is valid, the log reaches what was committed, and is that of the members
 restore        to the end and to a position that is drawn: the log of the new cluster is a prefix of the members'
-cold storage   each object has the SHA-256 of its name, and each member's log can be read from its first byte
+cold storage   each segment has the SHA-256 of its name, and each member's log can be read from its first byte
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from typing import Final
 from ...archive.log.log_file import LogFile
 from ...archive.log.member_directory import MemberDirectory
 from ...archive.reading.difference import find_mismatch
+from ...archive.stored.backup_files import find_backups
 from ...cluster.operating.backup.fetching import fetch_backup
-from ...cluster.operating.backup.manifest import MANIFEST_NAME
 from ...cluster.operating.backup.restoring import restore_backup
 from ...cluster.operating.backup.shipping import ship_backup
 from ...cluster.operating.backup.status import BackupStatus, read_status
@@ -36,16 +36,23 @@ from ..rig.processes import ClusterProcesses, ManagedProcess
 from .power_loss import lose_power
 from .shim import MemberShim
 
+STORE_NAME: Final = "store"
+"""Of the directory in which backup and cold storage have their objects."""
+
 _CATCH_UP_S: Final = 60.0
 _WAIT_S: Final = 0.2
 _RESTART_S: Final = 0.5
 _RESTORED_CLUSTER_ID: Final = ClusterId(0x7E57)
 
 
+def _epoch_time_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def cold_settings(data_dir: Path) -> dict[str, str]:
     """Return the settings of members that keep little log on their disks, and send the rest to a store."""
     return {
-        "cold_storage_url": f"file://{data_dir / 'cold'}",
+        "cold_storage_url": f"file://{data_dir / STORE_NAME}",
         "cold_cache_bytes": str(256 << 10),
         "segment_length_bytes": str(64 << 10),  # one term: so a round fills many
         "keep_snapshots": "1",
@@ -54,13 +61,13 @@ def cold_settings(data_dir: Path) -> dict[str, str]:
 
 
 def check_cold(data_dir: Path, directories: Mapping[int, Path]) -> tuple[int, list[str]]:
-    """Read every object of cold storage, and each member's log from its first byte on; the members are stopped.
+    """Read every segment in the store, and each member's log from its first byte on; the members are stopped.
 
     Returns how many objects there are, and what is wrong.
     """
-    objects = sorted((data_dir / "cold").glob("*/segments/*.rec"))
+    objects = sorted((data_dir / STORE_NAME).glob("*/segments/*.rec"))
     found = [
-        f"an object of cold storage is not what its name says: {path}"
+        f"a segment in the store is not what its name says: {path}"
         for path in objects
         if sha256(path.read_bytes()).hexdigest() != path.stem.partition("-")[2]
     ]
@@ -81,7 +88,7 @@ class BackupKeeper:
         self._shim = shim
         self._data_dir = processes.data_dir
         self.directory = self._data_dir / "backup" / "copy"
-        self._store = self._data_dir / "backup-store"
+        self._store = self._data_dir / STORE_NAME
         self.directory.parent.mkdir(parents=True)
         self._agent: ManagedProcess | None = None
         self._shipper: ManagedProcess | None = None
@@ -145,7 +152,7 @@ class BackupKeeper:
             status = self._read_status()
         self.stop()
         try:
-            await asyncio.to_thread(ship_backup, self.directory, self.url, now_ms=time.time_ns() // 1_000_000)
+            await asyncio.to_thread(ship_backup, self.directory, self.url, clock_ms=_epoch_time_ms)
         except (ClusterError, OSError) as error:
             self._violations.append(f"the store cannot be brought up to the backup: {type(error).__name__}: {error}")
 
@@ -183,7 +190,7 @@ class BackupKeeper:
                 parse_members("0=127.0.0.1:1"),
                 place / "made",
                 cluster_id=_RESTORED_CLUSTER_ID,
-                now_ms=time.time_ns() // 1_000_000,
+                now_ms=_epoch_time_ms(),
                 position=position,
             )
         except ClusterError as error:
@@ -194,7 +201,7 @@ class BackupKeeper:
         return _prefix_problems(f"restored to {position}", log, member, end)
 
     def _read_store(self, when: str) -> list[str]:
-        if not (self._store / MANIFEST_NAME).exists():
+        if not find_backups(self.url):
             return []
         self.figures["store_readings"] += 1
         return _problems(f"the store {when}", self.url)

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 import trimaran.cluster.operating.backup.agent as agent
-from trimaran.archive.disk.object_store import Objects
+from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.net.frame_stream import open_replay
+from trimaran.archive.stored import pruning
+from trimaran.archive.stored.cluster_store import ClusterStore
+from trimaran.archive.stored.index import WriterIndex
 from trimaran.cluster.directories.survey import Survey
 from trimaran.cluster.operating.backup import restoring, shipping
 from trimaran.cluster.operating.backup.agent import BackupAgent
 from trimaran.cluster.operating.backup.directory import BackupDirectory
-from trimaran.cluster.operating.backup.manifest import MANIFEST_NAME, Manifest, StoredObject, object_digest
 from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import ORDERS, Plant, Planting
@@ -33,10 +35,10 @@ def _leave_the_newest_segment_out(planting: Planting) -> None:
 
     def segments(*arguments: Any) -> Iterator[Any]:  # Any: whatever it takes and gives
         for found in real(*arguments):
-            if found.is_final:
-                yield found
-            else:
+            if found.kind == "tail":
                 planting.ran()
+            else:
+                yield found
 
     planting.replace(shipping, "_segments", segments)
 
@@ -53,40 +55,40 @@ def _skip_the_last_message(planting: Planting) -> None:
 
 
 def _name_objects_before_they_are_there(planting: Planting) -> None:
-    """The manifest names all that is wanted, and what it names follows."""
-    real = shipping._put_segments
+    """The index names an object of the backup's own, and the object follows."""
+    real_put, real_write = ClusterStore.put, ClusterStore.write_index
+    waiting: list[tuple[StoredName, bytes]] = []
 
-    def put_segments(disk: Any, store: Objects, wanted: Manifest, known: Any, segments: Any) -> Any:  # Any: passed on
-        found = [*segments]
-        objects = [
-            StoredObject(
-                name=each.name,
-                length=each.length,
-                file_length=each.file_length,
-                sha256=object_digest(shipping._read(disk, each.path, each.length)),
-                is_final=each.is_final,
-            )
-            for each in found
-        ]
-        planting.ran()
-        store.put(MANIFEST_NAME, wanted.model_copy(update={"objects": objects}).seal())
-        return real(disk, store, wanted, known, iter(found))
+    def put(self: ClusterStore, name: StoredName, data: bytes) -> None:
+        if name.startswith("backup-"):
+            waiting.append((name, data))
+        else:
+            real_put(self, name, data)
 
-    planting.replace(shipping, "_put_segments", put_segments)
-
-
-def _remove_what_the_old_manifest_names(planting: Planting) -> None:
-    """Snapshots that are not wanted any more go before the manifest that does without them is written."""
-    real = shipping._put_segments
-
-    def put_segments(disk: Any, store: Objects, wanted: Any, known: Any, segments: Any) -> Any:  # Any: passed on
-        manifest, written = real(disk, store, wanted, known, segments)
-        for name in sorted(known.keys() - manifest.by_name.keys()):
+    def write_index(self: ClusterStore, index: WriterIndex) -> None:
+        real_write(self, index)
+        while waiting:
             planting.ran()
-            store.remove(name)
-        return manifest, written
+            real_put(self, *waiting.pop())
 
-    planting.replace(shipping, "_put_segments", put_segments)
+    planting.replace(ClusterStore, "put", put)
+    planting.replace(ClusterStore, "write_index", write_index)
+
+
+def _remove_what_the_old_index_names(planting: Planting) -> None:
+    """Snapshots that are not wanted any more go before the index that does without them is written."""
+    real_write = ClusterStore.write_index
+
+    def write_index(self: ClusterStore, index: WriterIndex) -> None:
+        before = self.read_index(index.writer)
+        stored = {file.name for file in index.files}
+        for file in [] if before is None else before.files:
+            if file.name not in stored:
+                planting.ran()
+                self.remove(file.name)
+        real_write(self, index)
+
+    planting.replace(ClusterStore, "write_index", write_index)
 
 
 def _remove_the_snapshot_that_the_log_begins_with(planting: Planting) -> None:
@@ -128,6 +130,19 @@ def _note_a_snapshot_that_is_not_reached(planting: Planting) -> None:
     planting.replace(BackupAgent, "_note_snapshot_if_reached", note)
 
 
+def _forget_the_members(planting: Planting) -> None:
+    """A prune looks at the backups alone before it removes a segment."""
+    real = pruning._needed_segments
+
+    def needed_segments(indexes: list[WriterIndex]) -> set[StoredName]:
+        needed = real([index for index in indexes if not index.is_of_member])
+        if needed != real(indexes):
+            planting.ran()
+        return needed
+
+    planting.replace(pruning, "_needed_segments", needed_segments)
+
+
 def _plant(name: str, rule: str, break_it: Callable[[Planting], None]) -> Plant:
     return Plant(name, 36, rule, break_it, options=BACKUP_HUNT_OPTIONS)
 
@@ -135,11 +150,11 @@ def _plant(name: str, rule: str, break_it: Callable[[Planting], None]) -> Plant:
 PLANTS = (
     _plant("store-skips-tail", "a store has the log to the end that it names", _leave_the_newest_segment_out),
     _plant("restore-skips-tail", "a restore has everything up to its position", _skip_the_last_message),
-    _plant("manifest-too-early", "a manifest is written after what it names", _name_objects_before_they_are_there),
+    _plant("index-too-early", "an index is written after what it names", _name_objects_before_they_are_there),
     _plant(
         "object-gone-too-early",
-        "an object goes after the last manifest that names it",
-        _remove_what_the_old_manifest_names,
+        "an object goes after the last index that names it",
+        _remove_what_the_old_index_names,
     ),
     Plant(
         "backup-purges-too-much",
@@ -147,6 +162,13 @@ PLANTS = (
         "a backup keeps the snapshot that its log begins with",
         _remove_the_snapshot_that_the_log_begins_with,
         scenario="backup-from-snapshot",
+    ),
+    Plant(
+        "prune-forgets-members",
+        36,
+        "a prune keeps what cold storage needs",
+        _forget_the_members,
+        scenario="shared-store",
     ),
     _plant("backup-of-uncommitted", "a backup takes committed log only", _copy_what_is_not_committed),
     _plant(

@@ -11,7 +11,7 @@ import errno
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Final
@@ -29,6 +29,7 @@ from trimaran.cluster.testing.simulation.clients.register_work import RegisterWo
 from trimaran.cluster.testing.simulation.clients.stale_reads import check_stale_reads
 from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.cluster.testing.simulation.rules.referee import Referee
+from trimaran.cluster.testing.simulation.rules.store_rules import STORE_URL
 from trimaran.cluster.testing.simulation.services.registers import Registers, Request, RequestKind
 from trimaran.cluster.testing.simulation.trace import Trace
 from trimaran.cluster.testing.simulation.world.expect import RuleBroken, expect
@@ -44,7 +45,7 @@ from .action_scenarios import (
     a_suspended_cluster,
     an_order_that_comes_to_nothing,
 )
-from .backup_scenarios import a_backup_that_begins_at_a_snapshot
+from .backup_scenarios import a_backup_that_begins_at_a_snapshot, a_store_of_backups_and_cold_storage
 from .bound_scenarios import (
     a_client_that_takes_all_sessions,
     clients_that_read_nothing,
@@ -637,10 +638,12 @@ class Scenario:
     timeout_ms: int = TIMEOUT_MS
     """The heartbeat timeout."""
     has_relays: bool = False
+    has_cold_storage: bool = False
+    """Whether members keep no more log than they need, and put the rest into the store."""
 
     def settings(self) -> Settings:
         """Give the settings of its cluster."""
-        return Settings(
+        settings = Settings(
             member_count=self.member_count,
             leader_heartbeat_timeout_ms=self.timeout_ms,
             leader_heartbeat_interval_ms=self.timeout_ms // 10,
@@ -649,6 +652,11 @@ class Scenario:
             startup_canvass_timeout_ms=3 * self.timeout_ms,
             session_timeout_ms=20 * self.timeout_ms,
             ingress_window_bytes=self.window_bytes,
+        )
+        if not self.has_cold_storage:
+            return settings
+        return replace(
+            settings, keep_all=False, keep_snapshots=1, cold_storage_url=STORE_URL, segment_length_bytes=64 << 10
         )
 
 
@@ -666,6 +674,7 @@ SCENARIOS: Final = {
     "nested-messages": Scenario(nested_messages),
     "other-code": Scenario(a_member_with_other_code),
     "backup-from-snapshot": Scenario(a_backup_that_begins_at_a_snapshot),
+    "shared-store": Scenario(a_store_of_backups_and_cold_storage, has_cold_storage=True),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),
     "leader-alone": Scenario(a_leader_alone),

@@ -90,7 +90,7 @@ def test_states_of_a_member_behind_a_url_are_those_of_its_directory(
         known = ClusterIdFile.open(recorded.directory / "cluster", OsFileSystem())
         if known.cluster_id == NULL_CLUSTER_ID:  # a backup has one; a member that ran for a moment need not
             known.store(ClusterId(1))
-        ship_backup(recorded.directory, url, now_ms=0)
+        ship_backup(recorded.directory, url, clock_ms=lambda: 0)
 
     found = states_at(spark, url, LEDGER, positions, extract=digest_and_balances, schema="digest string, total long")
 

@@ -7,6 +7,7 @@ far behind (`status`, `verify`).
 from typing import Final
 
 from ....archive.tool.output import new_group
+from .prune import prune_store
 from .restore import restore
 from .run import run
 from .ship import ship_to_store
@@ -17,6 +18,7 @@ app: Final = new_group("Back a cluster up, check the backup, and restore a clust
 app.command("run", epilog="Example: trimaran backup run --directory backup --config trimaran-data/cluster.toml")(run)
 app.command("status", epilog="Example: trimaran backup status backup")(show_status)
 app.command("ship", epilog="Example: trimaran backup ship backup s3://bucket/shop")(ship_to_store)
+app.command("prune", epilog="Example: trimaran backup prune s3://bucket/shop --keep 1")(prune_store)
 app.command("verify", epilog="Example: trimaran backup verify backup --service counter:Counter")(verify_all)
 app.command(
     "restore", epilog="Example: trimaran backup restore --from backup --members 0=10.0.0.1:9000 --directory restored"

@@ -40,12 +40,12 @@ def ship_to_store(
         follower = StoreFollower(directory, url, interval_s=interval, host=Host.of_operating_system())
         uvloop.run(run_until_signal(follower.run()))
         return
-    shipped = ship_backup(directory, url, now_ms=SystemClock().epoch_time())
+    shipped = ship_backup(directory, url, clock_ms=SystemClock().epoch_time)
     row: dict[str, Any] = {
-        "url": url,
-        "log_start_position": shipped.manifest.log_start_position,
-        "log_stop_position": shipped.manifest.log_stop_position,
-        "snapshot_positions": shipped.manifest.snapshot_positions,
+        "url": shipped.url,
+        "log_start_position": shipped.contents.log_start_position,
+        "log_stop_position": shipped.contents.log_stop_position,
+        "snapshot_positions": shipped.contents.snapshot_positions,
         "written_objects": shipped.written_count,
         "written_bytes": shipped.written_bytes,
         "removed_objects": shipped.removed_count,

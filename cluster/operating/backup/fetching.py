@@ -5,66 +5,70 @@ from __future__ import annotations
 from pathlib import Path
 
 from ....archive.disk.file_system import OsFileSystem, replace_file
-from ....archive.disk.object_store import Objects, ObjectStore, OpenObjects
+from ....archive.disk.object_store import ObjectStore, OpenObjects
+from ....archive.stored.backup_files import FoundBackup, find_backup, find_moved
+from ....archive.stored.cluster_store import StoreError
+from ....archive.stored.index import BackupContents, StoredFile, decode_file
 from ....service_api import ConfigurationError
 from ...directories.copying import written_whole
-from .manifest import Manifest, StoredObject, decode_file
-from .object_check import check_object, damaged_object, missing_object
-from .shipping import no_backup, read_backup_manifest
 
 
-def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> Manifest:
-    """Write the backup of the store at a URL to a new directory; every object is held against the manifest.
+def require_backup(url: str, open_objects: OpenObjects = ObjectStore) -> FoundBackup:
+    """Find the backup at the URL of a store, or of its index.
+
+    Raises:
+        ConfigurationError: there is none, or there are several, or an older Trimaran wrote what is there.
+        ClusterError: the store refused, or an index cannot be read.
+    """
+    found = find_backup(url, open_objects=open_objects)
+    if found is None:
+        raise ConfigurationError(
+            f"no backup at {url}: there is no CLUSTER_ID/indexes/backup-STARTED.json with one, which `trimaran backup "
+            "ship` writes; name a directory that was not shipped by its path"
+        )
+    return found
+
+
+def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> BackupContents:
+    """Write the backup of the store at a URL to a new directory; every object is held against the index.
 
     Raises:
         ConfigurationError: there is no backup, or something is at the target.
-        ClusterError: an object is missing or not what the manifest says; it is named.
-        OSError: the store or the disk refused.
+        StoreError: the store refused, or an object is missing or not what the index says; it is named.
+        OSError: the disk refused.
     """
-    store = open_objects(url)
-    manifest = read_backup_manifest(store)
-    if manifest is None:
-        raise no_backup(store.url)
+    found = require_backup(url, open_objects)
+    contents = found.index.backup
+    assert contents is not None
     if target.exists():
         raise ConfigurationError(f"target is there already: {target}")
     disk = OsFileSystem()
     with written_whole(target, "fetching") as working:
         for name in ("archive", "cluster"):
             disk.make_directory(working / name)
-        for found in manifest.objects:
-            path = working / found.name
+        for file in found.index.files:
             try:
-                _expect_bounded(store, found)
-                store.get_file(found.name, path)
-            except FileNotFoundError as error:
-                raise missing_object(f"{store.url}/{found.name}") from error
-            check_object(disk, path, found, f"{store.url}/{found.name}")
-            _take_as_named(path, found)
-        for name, text in manifest.files.items():
+                _fetch(found, file, working / file.path)
+            except StoreError as error:
+                is_missing = isinstance(error.__cause__, FileNotFoundError)
+                moved = find_moved(found.store, found.index, file) if is_missing else None
+                if moved is None:
+                    raise
+                _fetch(found, moved, working / file.path)
+        for name, text in contents.files.items():
             replace_file(disk, working / name, decode_file(text))
-    return manifest
+    return contents
 
 
-def _expect_bounded(store: Objects, expected: StoredObject) -> None:
-    """Refuse an object that is longer than its file can be: the disk is not filled because a store says so.
-
-    Raises:
-        ClusterError: it is.
-        FileNotFoundError: there is no such object.
-        OSError: the store refused.
-    """
-    length = store.find_length(expected.name)
-    if length is not None and length > expected.file_length:
-        raise damaged_object(f"{store.url}/{expected.name}", f"{length} bytes", f"at most {expected.file_length} bytes")
-
-
-def _take_as_named(path: Path, expected: StoredObject) -> None:
-    """Put zeros in the place of what a later copy has added to an object."""
+def _fetch(found: FoundBackup, file: StoredFile, path: Path) -> None:
+    """Write one file; zeros stand for what the object does not have."""
+    found.store.fetch(file.name, path, length=file.length, digest=file.sha256)
+    if file.length == file.file_length:
+        return
     disk = OsFileSystem()
     handle = disk.open_file(path)
     try:
-        disk.set_length(handle, expected.length)
-        disk.set_length(handle, expected.file_length)
+        disk.set_length(handle, file.file_length)
         disk.sync_file(handle)
     finally:
         disk.close_file(handle)

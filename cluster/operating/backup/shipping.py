@@ -1,19 +1,18 @@
 """Copies a backup's directory to an object store: closed segments and snapshots once, the newest segment each time.
 
-The store has a member-like directory again, so everything that reads a member's directory by URL reads it. A reader
-never sees half of anything:
+The store has the layout of `archive.stored`: a segment that a member has put there, or another backup, is not sent
+again. A reader never sees half of anything:
 
-1. segments, whole or with what they have so far, and the recordings of snapshots
-2. the catalog, which names them
-3. `recording.log`, which names those as snapshots
-4. the manifest
-5. only then what the manifest before named and this one does not, is removed
+1. each whole segment that no index names, and after it this backup's index, which names it; the backup that the index
+   has is still the one before
+2. the end of the log, and the recordings of snapshots
+3. the index with the new backup: its small files, too
+4. only then what the backup before had and this one has not, is removed
 
-A draft of the manifest is written with each segment. It is for the next copy alone: if this one is cut off, the next
-one writes only what the draft does not name, and removes what it named for nothing.
+So a copy that is cut off need not be done again from its beginning: the index names what is there.
 
-What is in the store is known by name and length. So the store belongs to one directory, from its beginning to its end:
-one that was begun again has other snapshots under the same names.
+What a backup has for itself is known by name and length. So it belongs to one directory, from its beginning to its end:
+one that was begun again has an index and a folder of its own.
 
 The end of the log is looked at first and the small files after it, so they are never behind it. The directory's agent
 may run meanwhile; it only adds, but for snapshots that it removes: should one go away, the next time does without it.
@@ -21,44 +20,49 @@ may run meanwhile; it only adds, but for snapshots that it removes: should one g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
-from ....archive.disk.object_store import Objects, ObjectStore, OpenObjects
+from ....archive.disk.object_store import ObjectStore, OpenObjects
 from ....archive.files.catalog import read_catalog
 from ....archive.format.catalog import encode_catalog
 from ....archive.format.descriptor import RecordingDescriptor
-from ....archive.format.stored_names import StoredName
+from ....archive.format.stored_names import NameKind, StoredName, take_name
 from ....archive.log.member_directory import ArchiveLocation
-from ....service_api import ClusterError, ConfigurationError
+from ....archive.stored.cluster_store import ClusterStore, StoreError, digest_of_file
+from ....archive.stored.index import (
+    CATALOG_NAME,
+    CLUSTER_ID_NAME,
+    RECORDING_LOG_NAME,
+    BackupContents,
+    StoredPart,
+    StoredSegment,
+    WriterIndex,
+    encode_file,
+    index_name,
+)
+from ....service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from ....service_api.cluster_id import format_cluster_id
 from ....service_api.types import LOG_STREAM_ID
 from ....service_api.wire.log.recording_log import with_checksum
 from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
 from ...time_travel.member_log import MemberLog
-from .manifest import (
-    CATALOG_NAME,
-    CLUSTER_ID_NAME,
-    DRAFT_NAME,
-    MANIFEST_NAME,
-    RECORDING_LOG_NAME,
-    Manifest,
-    StoredObject,
-    decode_manifest,
-    encode_file,
-    object_digest,
-)
 
 
 @dataclass(slots=True, frozen=True)
 class Shipped:
     """What one copy did."""
 
-    manifest: Manifest
+    url: str
+    """The URL that names this backup and no other."""
+    contents: BackupContents
     written_count: int
     written_bytes: int
     removed_count: int
@@ -68,51 +72,31 @@ class Shipped:
 class _Segment:
     """A file of a recording."""
 
-    name: StoredName
-    """Below the backup's URL."""
+    kind: Literal["segment", "tail", "snapshot"]
+    """`segment`: a whole one of the log; `tail`: the one that will have more."""
+    recording_id: int
+    base_position: int
     path: Path
     file_length: int
     length: int
     """How much of it is used."""
-    is_final: bool
-    """Whether it will have no more."""
-
-
-def read_backup_manifest(store: Objects, name: StoredName = MANIFEST_NAME) -> Manifest | None:
-    """Read the manifest of a store; None where there is no backup.
-
-    Raises:
-        RemoteProtocolError: it cannot be read.
-        OSError: the store refused.
-    """
-    try:
-        return decode_manifest(store.read(name), f"{store.url}/{name}")
-    except FileNotFoundError:
-        return None
-
-
-def no_backup(url: str) -> ConfigurationError:
-    """Say that a store has no manifest: whatever else is there, nothing says that it is what was copied there."""
-    return ConfigurationError(
-        f"no backup at {url}: there is no {MANIFEST_NAME}, which `trimaran backup ship` writes; name a directory that "
-        "was not shipped by its path"
-    )
 
 
 def ship_backup(
     directory: Path,
     url: str,
     *,
-    now_ms: int,
+    clock_ms: Callable[[], int],
     disk: FileSystem | None = None,
     open_objects: OpenObjects = ObjectStore,
 ) -> Shipped:
     """Bring the store at a URL up to what a backup's directory has now.
 
     Raises:
-        ConfigurationError: the directory holds no backup, or the store one of another cluster or another log.
-        ClusterError: a snapshot or a segment went away meanwhile, or the store is ahead; a later copy goes on.
-        OSError: the disk or the store refused. What was written stays, and the next call goes on from there.
+        ConfigurationError: the directory holds no backup, or an older Trimaran wrote the store.
+        ClusterError: a snapshot or a segment went away meanwhile, a prune runs, or the store is ahead or refused; a
+            later copy goes on, with what was written.
+        OSError: the disk refused.
     """
     cluster_id = format_cluster_id(kept_cluster_id(directory / "cluster", disk))
     if cluster_id is None:
@@ -120,7 +104,7 @@ def ship_backup(
             f"no backup in {directory}: expected cluster/{CLUSTER_ID_FILE_NAME}, which `trimaran backup run` writes"
         )
     disk = OsFileSystem() if disk is None else disk
-    store, log = open_objects(url), MemberLog.open(ArchiveLocation(disk, directory))
+    written_ms, log = clock_ms(), MemberLog.open(ArchiveLocation(disk, directory))
     stop_position = log.recorded_position
     kept = _keep_reached(log.recording_log, stop_position)
     descriptors = _descriptors(disk, directory, log, kept, stop_position)
@@ -131,84 +115,133 @@ def ship_backup(
         RECORDING_LOG_NAME: _encode_recording_log(kept),
         CLUSTER_ID_NAME: read_file(disk, directory / "cluster" / CLUSTER_ID_FILE_NAME),
     }
-    wanted = Manifest(
-        cluster_id=cluster_id,
-        log_started_ms=log.log.start_timestamp_ms,
+    contents = BackupContents(
+        log_recording_id=log.log.recording_id,
         log_start_position=log.log.start_position,
         log_stop_position=stop_position,
         snapshot_positions=sorted({entry.log_position for entry in kept.entries if entry.is_valid_snapshot}),
-        written_ms=now_ms,
-        objects=[],
+        written_ms=written_ms,
+        parts=[],
         files={name: encode_file(data) for name, data in files.items()},
     )
-    last, draft = [read_backup_manifest(store, name) for name in (MANIFEST_NAME, DRAFT_NAME)]
-    before = [found for found in (last, draft) if found is not None]
-    for found in before:
-        _check_same_backup(found, wanted, store.url, directory)
-    known = {stored.name: stored for found in before for stored in found.objects}  # the draft is the newer one
-    manifest, written = _put_segments(disk, store, wanted, known, _segments(directory / "archive", descriptors))
-    if draft is None and last is not None and (last.objects, last.files) == (manifest.objects, manifest.files):
-        return Shipped(last, 0, 0, 0)
-    for name, data in files.items():
-        store.put(name, data)
-    store.put(MANIFEST_NAME, manifest.seal())
-    old = known.keys() - manifest.by_name.keys()
-    for name in sorted(old):
-        store.remove(name)
-    if draft is not None or written:
-        store.remove(DRAFT_NAME)
-    return Shipped(manifest, len(written), sum(stored.length for stored in written), len(old))
+    store = ClusterStore.below(url, cluster_id, disk=disk, open_objects=open_objects)
+    writer = f"backup-{log.log.start_timestamp_ms}"
+    empty = WriterIndex(cluster_id=cluster_id, writer=writer, segments=[])
+    segments = [*_segments(directory / "archive", descriptors)]
+    return _Shipping(disk, store, clock_ms, directory, empty).ship(contents, segments)
 
 
-def _check_same_backup(found: Manifest, wanted: Manifest, url: str, directory: Path) -> None:
-    """Refuse a store of another directory, or one that is ahead: an agent records again what a power loss took."""
-    if found.cluster_id != wanted.cluster_id:
-        raise ConfigurationError(f"{url} has a backup of cluster {found.cluster_id}, not of {wanted.cluster_id}")
-    if found.log_started_ms != wanted.log_started_ms:
-        raise ConfigurationError(
-            f"{url} has log from {found.log_start_position} to {found.log_stop_position}, begun at "
-            f"{found.log_started_ms} ms, and {directory} from {wanted.log_start_position} to "
-            f"{wanted.log_stop_position}, begun at {wanted.log_started_ms} ms: it is another backup; name another URL"
-        )
-    if found.log_stop_position > wanted.log_stop_position:
-        raise ClusterError(
-            f"{url} has log up to {found.log_stop_position}, and {directory} up to {wanted.log_stop_position} only: it "
-            "is an older copy, or has lost its end; let `trimaran backup run` record the log up to there, then copy"
-        )
+@dataclass(slots=True)
+class _Shipping:
+    """One copy under way."""
 
+    disk: FileSystem
+    store: ClusterStore
+    clock_ms: Callable[[], int]
+    directory: Path
+    empty: WriterIndex
+    """The index of this backup before there is one."""
+    written: list[int] = field(default_factory=list)
+    """How long the objects are that were written."""
 
-def _put_segments(
-    disk: FileSystem,
-    store: Objects,
-    wanted: Manifest,
-    known: dict[StoredName, StoredObject],
-    segments: Iterator[_Segment],
-) -> tuple[Manifest, list[StoredObject]]:
-    """Write what the store does not have; give the manifest with all objects, and what was written.
+    def ship(self, contents: BackupContents, segments: list[_Segment]) -> Shipped:
+        """Write what the store lacks, then the index, and remove what that does not name."""
+        index = self._read_index(contents)
+        whole = [segment for segment in segments if segment.kind == "segment"]
+        parts = [segment for segment in segments if segment.kind != "segment"]
+        missing = _missing(index, whole)
+        has_all = not missing
+        if has_all and index.backup is not None and _has_same(index.backup, contents, parts):
+            self.store.stop_writing(index.writer)
+            return Shipped(self._url, index.backup, 0, 0, 0)
+        if missing:
+            self._put_segments(contents, missing)
+        with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
+            index = self._read_index(contents)
+            if _missing(index, whole):
+                raise StoreError(f"{self._url} was pruned meanwhile: the next copy begins again")
+            known = {} if index.backup is None else {part.name: part for part in index.backup.parts}
+            contents = contents.model_copy(update={"parts": [self._put_part(part, known) for part in parts]})
+            write_index(index.model_copy(update={"backup": contents}))
+            new = {part.name for part in contents.parts}
+            removed_count = 0 if has_all and known.keys() <= new else self._remove_all_but(new)
+        return Shipped(self._url, contents, len(self.written), sum(self.written), removed_count)
 
-    After each object that is written the draft says that it is there, so that a copy which is cut off need not be done
-    again from its beginning.
-    """
-    objects: list[StoredObject] = []
-    written: list[StoredObject] = []
-    for segment in segments:
-        found = known.get(segment.name)
-        if found is None or (found.length, found.is_final) != (segment.length, segment.is_final):
-            data = _read(disk, segment.path, segment.length)
-            store.put(segment.name, data)
-            found = StoredObject(
-                name=segment.name,
-                length=segment.length,
-                file_length=segment.file_length,
-                sha256=object_digest(data),
-                is_final=segment.is_final,
+    @property
+    def _url(self) -> str:
+        return f"{self.store.url}/{index_name(self.empty.writer)}"
+
+    def _read_index(self, wanted: BackupContents) -> WriterIndex:
+        """Read what the store has of this backup.
+
+        Raises:
+            ClusterError: it is ahead of the directory: an agent records again what a power loss took.
+        """
+        index = self.store.read_index(self.empty.writer)
+        if index is None:
+            self.store.refuse_older_layout()
+            return self.empty
+        if index.backup is not None and index.backup.log_stop_position > wanted.log_stop_position:
+            raise ClusterError(
+                f"{self._url} has log up to {index.backup.log_stop_position}, and {self.directory} up to "
+                f"{wanted.log_stop_position} only: it is an older copy, or has lost its end; let `trimaran backup run` "
+                "record the log up to there, then copy"
             )
-            written.append(found)
-            there = known | {each.name: each for each in written}
-            draft = wanted.model_copy(update={"objects": [*there.values()], "files": {}})
-            store.put(DRAFT_NAME, draft.seal())
-        objects.append(found)
-    return wanted.model_copy(update={"objects": objects}), written
+        return index
+
+    def _put_segments(self, wanted: BackupContents, missing: list[_Segment]) -> None:
+        """Have whole segments in the store and in the index, one after the other."""
+        named: set[StoredName] = set()
+        with suppress(RemoteProtocolError):  # the index of another writer: what it names is read instead
+            named = {name for index in self.store.read_indexes() for name in index.names}
+        for each in missing:
+            segment = StoredSegment(
+                base_position=each.base_position,
+                start_position=max(each.base_position, wanted.log_start_position),
+                length=each.length,
+                sha256=digest_of_file(self.disk, each.path, each.length),
+            )
+            with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
+                index = self._read_index(wanted)
+                if self.store.put_segment(each.path, segment, is_named=segment.name in named):
+                    self.written.append(segment.length)
+                write_index(index.model_copy(update={"segments": [*index.segments, segment]}))
+
+    def _put_part(self, segment: _Segment, known: dict[StoredName, StoredPart]) -> StoredPart:
+        """Write an object of this backup's own, unless the one that is there has as much."""
+        found = known.get(StoredName(segment.path.name))
+        if found is not None and (found.kind, found.length) == (segment.kind, segment.length):
+            return found
+        data = _read(self.disk, segment.path, segment.length)
+        part = StoredPart(
+            kind="snapshot" if segment.kind == "snapshot" else "tail",
+            recording_id=segment.recording_id,
+            base_position=segment.base_position,
+            length=segment.length,
+            file_length=segment.file_length,
+            sha256=sha256(data).hexdigest(),
+        )
+        self.store.put(StoredName(f"{self.empty.writer}/{part.name}"), data)
+        self.written.append(part.length)
+        return part
+
+    def _remove_all_but(self, needed: set[StoredName]) -> int:
+        """Remove other objects of this backup's own, also those that a copy wrote which was cut off."""
+        listed = self.store.list_names(self.empty.writer)
+        names = {take_name(name, NameKind.PART) for name in listed if NameKind.PART.fits(name)} - needed
+        for name in sorted(names):
+            self.store.remove(StoredName(f"{self.empty.writer}/{name}"))
+        return len(names)
+
+
+def _missing(index: WriterIndex, whole: list[_Segment]) -> list[_Segment]:
+    named = {segment.base_position for segment in index.segments}
+    return [segment for segment in whole if segment.base_position not in named]
+
+
+def _has_same(before: BackupContents, now: BackupContents, parts: list[_Segment]) -> bool:
+    there = [(part.name, part.length) for part in before.parts]
+    return before.files == now.files and there == [(part.path.name, part.length) for part in parts]
 
 
 def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingLog:
@@ -265,13 +298,13 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
         first = base = descriptor.segment_base_position(descriptor.start_position)
         while base < stop_position or base == first or (base == stop_position and not is_snapshot):
             end = base + descriptor.segment_file_length
-            name = descriptor.segment_file_name(base)
             yield _Segment(
-                name=StoredName(f"archive/{name}"),
-                path=archive / name,
+                kind="snapshot" if is_snapshot else "segment" if end <= stop_position else "tail",
+                recording_id=descriptor.recording_id,
+                base_position=base,
+                path=archive / descriptor.segment_file_name(base),
                 file_length=descriptor.segment_file_length,
                 length=min(end, stop_position) - base,
-                is_final=is_snapshot or end <= stop_position,
             )
             base = end
 

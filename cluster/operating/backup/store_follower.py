@@ -46,7 +46,8 @@ class StoreFollower:
         """Copy again `interval_s` after the last copy began, or at once if it took longer.
 
         Raises:
-            ConfigurationError: the directory is no backup, or the store has another one: no later copy can succeed.
+            ConfigurationError: the directory is no backup, or an older Trimaran wrote the store: no later copy can
+                succeed.
             OSError: the status cannot be written to the own disk.
         """
         host, interval_ns = self._host, int(self.status.interval_s * 1e9)
@@ -57,7 +58,7 @@ class StoreFollower:
                     ship_backup,
                     self._directory,
                     self._url,
-                    now_ms=as_of_ms,
+                    clock_ms=self._clock.epoch_time,
                     disk=host.file_system,
                     open_objects=host.open_objects,
                 )
@@ -73,10 +74,10 @@ class StoreFollower:
             await asyncio.sleep(max(0, interval_ns - took_ns) / 1e9)
 
     def _note(self, shipped: Shipped, as_of_ms: int) -> None:
-        manifest, before = shipped.manifest, self.status
+        contents, before = shipped.contents, self.status
         self.status = before.model_copy(
             update={
-                "log_stop_position": manifest.log_stop_position,
+                "log_stop_position": contents.log_stop_position,
                 "as_of_ms": as_of_ms,
                 "copy_count": before.copy_count + 1,
                 "written_bytes": before.written_bytes + shipped.written_bytes,
@@ -87,7 +88,7 @@ class StoreFollower:
         (logger.info if is_new else logger.debug)(
             "backup.shipped",
             url=before.url,
-            log_stop_position=manifest.log_stop_position,
+            log_stop_position=contents.log_stop_position,
             written_bytes=shipped.written_bytes,
             removed_count=shipped.removed_count,
         )

@@ -1,6 +1,6 @@
 """Checks a backup: every recording from its first frame to its last, every snapshot, and what `recording.log` says.
 
-In a store every object is held against its digest in the manifest first: Aeron's CRC does not cover all of a frame. For
+In a store every object is held against its digest in the index first: Aeron's CRC does not cover all of a frame. For
 that a store is read twice.
 
 With a service the state is checked, too: the service replays the log from each snapshot to the next, and has to write
@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from ....archive.log.member_directory import MemberDirectory
+from ....archive.log.member_directory import ArchiveLocation, MemberDirectory, locate
 from ....archive.reading.verify import verify_recording
+from ....archive.stored.backup_files import FoundBackup, StoredBackup
+from ....archive.stored.cluster_store import StoreError
 from ....service_api import ClusterError
 from ....service_api.wire.log.recording_log import RecordingLogEntry
 from ...runtime.snapshots.recovery import read_snapshots
 from ...time_travel.determinism import verify_snapshots
 from ...time_travel.member_log import MemberLog
 from ...time_travel.services import ServiceLike
-from .object_check import check_object
-from .stored_files import StoredBackup, locate_backup
+from .fetching import require_backup
 
 
 @dataclass(slots=True, frozen=True)
@@ -53,11 +54,13 @@ def verify_backup(
         ClusterError: the catalog or the recording log cannot be read at all.
         OSError: the disk or the store refused.
     """
-    place = locate_backup(name)
-    if isinstance(place.file_system, StoredBackup):
-        missing_count = yield from _check_objects(place.file_system, place.directory)
+    place = locate(name)
+    if "://" in name:
+        backup = require_backup(name)
+        missing_count = yield from _check_objects(backup)
         if missing_count:
             return  # recordings cannot be read without them
+        place = ArchiveLocation(StoredBackup(backup.store.url, backup.index), Path())
     member = MemberDirectory.find(place)
     for entry in member.read_catalog().entries:
         verdict = verify_recording(member.archive.file_system, member.archive.directory, entry, on_progress=on_progress)
@@ -85,19 +88,19 @@ def verify_backup(
             )
 
 
-def _check_objects(stored: StoredBackup, directory: Path) -> Generator[BackupCheck, None, int]:
-    """One check for each object that is not what the manifest says; else one for all. Returns how many are missing."""
-    objects, problem_count, missing_count = stored.objects, 0, 0
-    for expected in objects:
+def _check_objects(found: FoundBackup) -> Generator[BackupCheck, None, int]:
+    """One check for each object that is not what the index says; else one for all. Returns how many are missing."""
+    files, problem_count, missing_count = found.index.files, 0, 0
+    for file in files:
         try:
-            check_object(stored, directory / expected.name, expected, f"{stored.url}/{expected.name}")
-        except ClusterError as error:
+            found.store.check(file)
+        except StoreError as error:
             problem_count += 1
             missing_count += isinstance(error.__cause__, FileNotFoundError)
-            yield BackupCheck(f"object {expected.name}", "is not what the manifest says", str(error))
+            yield BackupCheck(f"object {file.name}", "is not what the index says", str(error))
     if not problem_count:
-        length = sum(expected.length for expected in objects)
-        yield BackupCheck("objects", f"{len(objects)} objects, {length} bytes, digests as in the manifest")
+        length = sum(file.length for file in files)
+        yield BackupCheck("objects", f"{len(files)} objects, {length} bytes, digests as in the index")
     return missing_count
 
 

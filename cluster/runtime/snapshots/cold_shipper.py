@@ -1,7 +1,7 @@
 """Ships the segments that retention would delete to cold storage, one after the other, beside everything else.
 
-Retention deletes only below `shipped_position`, which moves once a segment is in the store, in the manifest there, and
-in this directory's record. So while the store is slow or fails, segments stay on the disk, and the member serves on;
+Retention deletes only below `shipped_position`, which moves once a segment is in the store, in the index there, and in
+this directory's record. So while the store is slow or fails, segments stay on the disk, and the member serves on;
 status, health and metrics say how many wait, since when, and why.
 """
 
@@ -16,10 +16,10 @@ from typing import Final, Self, TypeVar
 import structlog
 
 from ....archive import Archive
-from ....archive.cold.store import ColdStore
 from ....archive.format.descriptor import RecordingDescriptor
 from ....archive.store.cold_segments import ColdSegments, ColdStanding, run_in
 from ....archive.store.cold_shipping import ColdShipping
+from ....archive.stored.cluster_store import ClusterStore
 from ....service_api import ClusterError
 from ....service_api.cluster_id import format_cluster_id
 from ....service_api.types import MemberId
@@ -118,7 +118,7 @@ class ColdShipper:
         while (cluster_id := self._cluster_id()) is None:
             await self._wait(RETRY_S)
         disk, open_objects = self._host.file_system, self._host.open_objects
-        store = ColdStore(f"{self._url.rstrip('/')}/{cluster_id}", disk=disk, open_objects=open_objects)
+        store = ClusterStore.below(self._url, cluster_id, disk=disk, open_objects=open_objects)
         cold = ColdSegments(
             self._archive.directory,
             self._recording_id,
@@ -130,7 +130,12 @@ class ColdShipper:
         await self._until_done(lambda: run_in(self._uploads, cold.load))
         self._archive.cold = cold
         shipping = ColdShipping(
-            store, self._archive.directory, cluster_id=cluster_id, member_id=self._member_id, disk=disk
+            store,
+            self._archive.directory,
+            cluster_id=cluster_id,
+            member_id=self._member_id,
+            disk=disk,
+            clock_ms=self._host.clock.epoch_time,
         )
         cold.add(await self._until_done(lambda: run_in(self._uploads, shipping.load)))
         await self._until_done(lambda: run_in(self._uploads, cold.save))

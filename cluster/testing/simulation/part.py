@@ -10,7 +10,7 @@ from typing import Final
 
 from ....service_api import ClusteredService
 from ....service_api.groups.group import Group
-from .backups.actor import BACKUP, BackupActor, has_backup
+from .backups.actor import BACKUP, PRUNE, BackupActor, has_backup
 from .backups.restored import RestoredCluster
 from .backups.scrubs import SCRUB, Scrubs, has_scrubs
 from .clients.history import History
@@ -25,9 +25,9 @@ from .cluster import Settings, SimulatedCluster, World
 from .faults.hidden_flip import mend_flip
 from .faults.nemesis import Nemesis
 from .groups.drawing import keys_of, seed_of_group
-from .rules.cold_rules import COLD, waiting_bytes
 from .rules.group_rules import KeyOf, RanAt
 from .rules.referee import Referee
+from .rules.store_rules import COLD, waiting_bytes
 from .services.messenger import Messenger, draw_message_of
 from .services.registers import Request
 from .services.relay import RELAY, RELAY_CHANCE, Relay
@@ -147,7 +147,8 @@ class Part:
         """Count what has struck, by kind."""
         history = self.history
         fired = {} if self._nemesis is None else dict(self._nemesis.fired)
-        fired[COLD] = self.referee.cold.segment_count
+        fired[COLD] = self.referee.stored.segment_count
+        fired[PRUNE] = 0 if self._backup is None else self._backup.prune_count
         fired[SCRUB] = 0 if self._scrubs is None else self._scrubs.asked_count
         fired[QUERY_KIND] = history.query_count + len(history.stale_reads) + history.service_query_count
         return fired
@@ -205,7 +206,9 @@ class Part:
         rules = self.referee.services
         delivered = [rules.delivered, *rules.further, *([rules.relayed] if self._has_relay else [])]
         services = [*zip(self._makers, delivered, strict=True)]
-        RestoredCluster(self.cluster, backup.machine, services, backup.place).check()
+        found = backup.found
+        assert found is not None  # it has everything
+        RestoredCluster(self.cluster, backup.machine, services, found[0]).check()
 
     # --- what clients saw
 

@@ -24,8 +24,8 @@ from .cluster import Settings, World
 from .groups.drawing import GROUPS, SESSIONS, draw_group_count, draw_session_count
 from .groups.stranger import StrangerWork, key_of_register
 from .part import Part, Services
-from .rules.cold_rules import COLD, COLD_URL
 from .rules.group_rules import KeyOf, RanAt, expect_ran_once
+from .rules.store_rules import COLD, STORE_URL
 from .services.registers import Registers
 from .world.expect import NO_CHECKS, RuleBroken, ServiceChecks, expect
 from .world.quiet import quiet_log
@@ -195,7 +195,7 @@ def draw_settings(
         keep_all=keep_all,
         keep_snapshots=retention.choice((1, 1, 2)),
         keep_log_bytes=retention.choice((0, 0, 40_000)),
-        cold_storage_url=COLD_URL if is_cold else "",
+        cold_storage_url=STORE_URL if is_cold else "",
         cold_cache_bytes=segment_length * cold.choice((1, 2, 16)),
     )
 

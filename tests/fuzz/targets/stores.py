@@ -1,4 +1,4 @@
-"""The contents of an object store: names, and the manifests of backups and of cold storage."""
+"""The contents of an object store: names, and the indexes of those who write there."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 from collections.abc import Iterator
 
 from tests.fuzz.target import expect, target
-from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
-from trimaran.archive.format.stored_names import NameKind, StoredName, take_name
-from trimaran.cluster.operating.backup.manifest import (
+from trimaran.archive.format.stored_names import NameKind, take_name
+from trimaran.archive.stored.index import (
     CATALOG_NAME,
     CLUSTER_ID_NAME,
     RECORDING_LOG_NAME,
-    Manifest,
-    StoredObject,
-    decode_manifest,
+    BackupContents,
+    StoredPart,
+    StoredSegment,
+    WriterIndex,
     encode_file,
+    read_index,
 )
-from trimaran.service_api.documents.document import read_document, seal_text
+from trimaran.service_api.documents.document import seal_text
 from trimaran.service_api.errors import RemoteProtocolError
 
 ROOT = "/root-of-a-store"
@@ -33,15 +34,17 @@ def _expect_inside(name: str) -> None:
 
 
 def _name_seeds() -> Iterator[bytes]:
-    for name in ("0-65536.rec", "archive.catalog"):
-        yield f"archive/{name}".encode()
-    for name in ("cluster/recording.log", "cluster/cluster-id", "member-2.json", "../../x", "archive/../x", "/etc/x"):
+    for name in ("0-65536.rec", f"{65_536:019d}-{DIGEST}.rec", "member-2.json", "writing-backup-1.json", "member-2"):
+        yield name.encode()
+    for name in ("archive/archive.catalog", "cluster/recording.log", "cluster/cluster-id", "3f9a0c12d45e77b1"):
+        yield name.encode()
+    for name in ("pruning-0123456789abcdef.json", "../../x", "archive/../x", "/etc/x"):
         yield name.encode()
 
 
 @target(_name_seeds, length_limit=300)
 def stored_names(data: bytes) -> None:
-    """Names in manifests and listings of a store: refused, or below the place that they are joined to."""
+    """Names in indexes and listings of a store: refused, or below the place that they are joined to."""
     text = data.decode(errors="surrogateescape")
     try:
         name = take_name(text, *NameKind)
@@ -52,55 +55,40 @@ def stored_names(data: bytes) -> None:
     expect(sum(kind.fits(text) for kind in NameKind) == 1, "a name has one kind", name=name)
 
 
-def _manifest_seeds() -> Iterator[bytes]:
-    parts = [
-        StoredObject(name=name, length=96, file_length=128, sha256=DIGEST, is_final=True)
-        for name in map(StoredName, ("archive/0-0.rec", "archive/1-131072.rec"))
-    ]
-    files = {name: encode_file(b"x") for name in (CATALOG_NAME, RECORDING_LOG_NAME, CLUSTER_ID_NAME)}
-    found = Manifest(
-        cluster_id="3f9a0c12d45e77b1",
-        log_started_ms=1,
+def _index_seeds() -> Iterator[bytes]:
+    segment = StoredSegment(base_position=0, start_position=0, length=65536, sha256=DIGEST)
+    tail = StoredPart(kind="tail", recording_id=0, base_position=65536, length=96, file_length=65536, sha256=DIGEST)
+    snapshot = tail.model_copy(update={"kind": "snapshot", "recording_id": 1, "base_position": 0})
+    contents = BackupContents(
+        log_recording_id=0,
         log_start_position=0,
-        log_stop_position=224,
+        log_stop_position=65632,
         snapshot_positions=[96],
         written_ms=2,
-        objects=parts,
-        files=files,
+        parts=[tail, snapshot],
+        files={name: encode_file(b"x") for name in (CATALOG_NAME, RECORDING_LOG_NAME, CLUSTER_ID_NAME)},
     )
-    yield found.model_dump_json().encode()
-    yield found.model_copy(update={"files": {"../../x": encode_file(b"x")}}).model_dump_json().encode()
+    of_member = WriterIndex(cluster_id="3f9a0c12d45e77b1", writer="member-1", segments=[segment])
+    found = of_member.model_copy(update={"writer": "backup-1800000000000", "backup": contents})
+    outside = contents.model_copy(update={"files": {"../../x": encode_file(b"x")}})
+    for index in (of_member, found, found.model_copy(update={"backup": outside})):
+        yield index.model_dump_json().encode()
 
 
-@target(_manifest_seeds, length_limit=4096)
-def backup_manifest(data: bytes) -> None:
-    """The manifest of a backup: refused, or each file that it names lies below the backup, once, and is bounded."""
+@target(_index_seeds, length_limit=4096)
+def store_index(data: bytes) -> None:
+    """The index of a writer: refused, or what it names lies below the cluster's place, once, and is bounded."""
     try:
-        found = decode_manifest(seal_text(data), "manifest.json")
-    except RemoteProtocolError as error:
-        expect(str(error).isprintable(), "a refusal can be shown", error=str(error))
-        return
-    names = [*(each.name for each in found.objects), *found.files]
-    for name in names:
-        _expect_inside(name)
-    expect(len(names) == len({*names}), "each file is named once", names=names)
-    expect(all(0 <= each.length <= each.file_length <= 1 << 30 for each in found.objects), "lengths are bounded")
-    expect(decode_manifest(found.seal(), "") == found, "a manifest is read as it was written")
-
-
-def _cold_seeds() -> Iterator[bytes]:
-    segment = ColdSegment(base_position=65536, start_position=65536, length=65536, sha256=DIGEST)
-    found = ColdManifest(cluster_id="3f9a0c12d45e77b1", member_id=1, segments=[segment])
-    yield found.model_dump_json().encode()
-
-
-@target(_cold_seeds, length_limit=4096)
-def cold_manifest(data: bytes) -> None:
-    """A member's manifest of cold storage: refused, or each object that it names lies below the cluster's place."""
-    try:
-        found = read_document(ColdManifest, seal_text(data))
+        found = read_index(seal_text(data), "indexes/member-1.json")
     except RemoteProtocolError as error:
         expect(str(error).isprintable(), "a refusal can be shown", error=str(error))
         return
     for segment in found.segments:
         _expect_inside(segment.name)
+    paths = [*(file.path for file in found.files), *([] if found.backup is None else found.backup.files)]
+    for name in (*paths, *(file.name for file in found.files)):
+        _expect_inside(name)
+    expect(len(paths) == len({*paths}), "each file is named once", paths=paths)
+    expect(all(0 <= file.length <= file.file_length <= 1 << 30 for file in found.files), "lengths are bounded")
+    expect(NameKind.WRITER.fits(found.writer), "a writer has the name of one", writer=found.writer)
+    expect(read_index(found.seal(), "") == found, "an index is read as it was written")

@@ -1,19 +1,24 @@
 """A machine that backs the simulated cluster up: the real agent, and the real follower that copies to the store.
 
-The machine is killed and loses power like all others, in the middle of a copy, too. In the end it has to have all that
-is committed, and a cluster that is made of what the store has then has to have come to the same.
+Cold storage is in the same store. Of some seeds the machine prunes the store, too, now and then. It is killed and loses
+power like all others, in the middle of a copy, too. In the end it has to have all that is committed, and a cluster that
+is made of what the store has then has to have come to the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 from .....archive.config import ArchiveConfig
-from .....service_api import ConfigurationError
+from .....archive.stored.backup_files import cluster_stores
+from .....archive.stored.index import INDEXES, PRUNING_PREFIX, WriterIndex
+from .....archive.stored.pruning import prune
+from .....service_api import ClusterError, ConfigurationError
 from .....service_api.access.identity import Caller, CallerRole, Proof
 from .....service_api.groups.group import ONLY_GROUP
 from ....core.vocabulary.configuration import Configuration
@@ -27,15 +32,19 @@ from ....runtime.ground.host import Host
 from ..cluster import DIRECTORY, Settings, SimulatedCluster, dialled
 from ..rules.backup_rules import BackupRules
 from ..rules.referee import Referee
+from ..rules.store_rules import STORE_URL
 from ..world.expect import FoundInside, expect
 from ..world.machine import Machine
 
 BACKUP: Final = "backup"
 """A machine backs the cluster up. Drawn once a seed."""
 
+PRUNE: Final = "prune"
+"""The machine of a backup prunes the store. Drawn once a seed that has a backup."""
+
 BACKUP_CHANCE: Final = 0.3
+PRUNE_CHANCE: Final = 0.6
 _NAME: Final = "backup"
-_PLACE: Final = "sim://backups"
 
 
 def has_backup(seed: int) -> bool:
@@ -72,6 +81,9 @@ class BackupActor:
         """The members that the agent was started with."""
         self._inside = FoundInside()
         self._is_over = False
+        self._prunes = Random(f"{cluster.seed} {PRUNE}")
+        self._has_prunes = self._prunes.random() < PRUNE_CHANCE
+        self.prune_count = 0
         unit_s = self._unit_ns / 1e9
         self._interval_s = unit_s * random.choice((0.3, 1.0))
         self._settings = BackupSettings(
@@ -107,28 +119,60 @@ class BackupActor:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_backup(DIRECTORY, settings, archive=archive, host=host, on_agent=self._on_agent))
                 group.create_task(self._follow(host))
+                if self._has_prunes:
+                    group.create_task(self._prune_now_and_then(host))
 
         return run
 
     async def _follow(self, host: Host) -> None:
-        """Copy to the store for ever, as an operator has it: a backup that was begun again goes to another place."""
+        """Copy to the store for ever, as an operator has it."""
         while True:
-            place = self.place
+            started_ms = self._started_ms
             try:
-                await StoreFollower(DIRECTORY, place, interval_s=self._interval_s, host=host).run()
+                await StoreFollower(DIRECTORY, STORE_URL, interval_s=self._interval_s, host=host).run()
             except ConfigurationError as error:
-                self._on_refused(place, error)
+                self._on_refused(started_ms, error)
             await asyncio.sleep(self._interval_s)
 
-    def _on_refused(self, place: str, error: ConfigurationError) -> None:
-        is_same = place == self.place and self._rules.find_manifest(place) is not None
+    def _on_refused(self, started_ms: int | None, error: ConfigurationError) -> None:
+        is_same = started_ms == self._started_ms and self.found is not None
         with self._inside.keeping():
-            expect(not is_same, "a store goes on with its backup", place=place, error=error)
+            expect(not is_same, "a store goes on with its backup", started_ms=started_ms, error=error)
+
+    async def _prune_now_and_then(self, host: Host) -> None:
+        """Prune the store, as an operator does who keeps one backup; what is in the way is tried again."""
+        while True:
+            await asyncio.sleep(self._prunes.expovariate(1.0) * 2 * self._unit_ns / 1e9)
+            with suppress(ClusterError):
+                for store in await asyncio.to_thread(cluster_stores, STORE_URL, open_objects=host.open_objects):
+                    await asyncio.to_thread(
+                        prune,
+                        store,
+                        keep_count=1,
+                        clock_ms=host.clock.epoch_time,
+                        draw_id=lambda: f"{self._prunes.getrandbits(64):016x}",
+                    )
+                    self.prune_count += 1
+
+    def _remove_notes(self) -> None:
+        """Remove the note of a prune that ended with its process, as the operator does who knows that it has."""
+        objects = self._cluster.store.objects
+        for url in [url for url in objects if f"/{INDEXES}/{PRUNING_PREFIX}" in url]:
+            del objects[url]
 
     @property
-    def place(self) -> str:
-        """The URL that it is copied to now."""
-        return f"{_PLACE}/{self._rules.begun_count}"
+    def _started_ms(self) -> int | None:
+        """When the log of the directory was begun; None before there is one."""
+        if self._agent is None:
+            return None
+        directory = self._agent.directory
+        recording_id = directory.log_recording_id
+        return None if recording_id is None else directory.archive.descriptor(recording_id).start_timestamp_ms
+
+    @property
+    def found(self) -> tuple[str, WriterIndex] | None:
+        """What the store has of the directory: the URL and the index; None before it has a backup."""
+        return None if self._started_ms is None else self._rules.find_index(self._started_ms)
 
     def _on_agent(self, agent: BackupAgent) -> None:
         self._agent = agent
@@ -192,6 +236,7 @@ class BackupActor:
             return
         if not self.machine.has_power:
             self.machine.regain_power()
+        self._remove_notes()
         self._cluster.store.on_started(self.machine)
         self.machine.start(self._main()).observer = self._look
 
@@ -208,12 +253,13 @@ class BackupActor:
     def has_all(self) -> bool:
         """Whether disk and store have everything that is committed."""
         self._look()
-        agent, manifest = self._agent, self._rules.find_manifest(self.place)
+        agent, found = self._agent, self.found
+        contents = None if found is None else found[1].backup
         end = len(self._referee.committed)
         return (
             agent is not None
             and agent.state is BackupState.BACKING_UP
             and self._rules.recorded_position == end
-            and manifest is not None
-            and manifest.log_stop_position == end
+            and contents is not None
+            and contents.log_stop_position == end
         )

@@ -16,10 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from .....archive.disk.file_system import OsFileSystem, replace_file
+from .....archive.stored.index import BackupContents
 from .....service_api import ClusteredService, ClusterError
 from .....service_api.cluster_id import ClusterId
 from ....operating.backup.fetching import fetch_backup
-from ....operating.backup.manifest import Manifest
 from ....operating.backup.restoring import restore_backup
 from ..cluster import DIRECTORY, Member, SimulatedCluster
 from ..services.observed_service import EntryObserver, ObservedService
@@ -100,8 +100,8 @@ class RestoredCluster:
         open_objects = partial(self._old.open_objects, self._machine, disk=OsFileSystem())
         with TemporaryDirectory() as name:
             backup = Path(name) / "backup"
-            manifest = fetch_backup(self._place, backup, open_objects=open_objects)
-            position = self._draw_position(manifest)
+            contents = fetch_backup(self._place, backup, open_objects=open_objects)
+            position = self._draw_position(contents)
             restored = restore_backup(
                 str(backup),
                 (member.config.me,),
@@ -110,15 +110,15 @@ class RestoredCluster:
                 now_ms=member.machine.clock.epoch_time(),
                 position=position,
             )
-            wanted = manifest.log_stop_position if position is None else position
+            wanted = contents.log_stop_position if position is None else position
             expect(restored.log_position == wanted, _RESTORED, expected=wanted, actual=restored.log_position)
             _copy(restored.directories[0], member)
         return wanted
 
-    def _draw_position(self, manifest: Manifest) -> int | None:
+    def _draw_position(self, contents: BackupContents) -> int | None:
         """Draw the end of an entry, from the first that can be restored on; None is all that is there."""
-        first = manifest.snapshot_positions[0] if manifest.log_start_position else 0
-        ends = [at for at in self._services[0][1] if first <= at <= manifest.log_stop_position]
+        first = contents.snapshot_positions[0] if contents.log_start_position else 0
+        ends = [at for at in self._services[0][1] if first <= at <= contents.log_stop_position]
         return self._random.choice(ends) if ends and self._random.random() < 0.6 else None
 
     def _is_done(self, member: Member) -> bool:

@@ -18,8 +18,8 @@ from ..backups.scrubs import SCRUB
 from ..clients.stale_reads import QUERY_KIND
 from ..cluster import Member, SimulatedCluster
 from ..groups.drawing import GROUPS, SESSIONS
-from ..rules.cold_rules import COLD
 from ..rules.referee import Referee
+from ..rules.store_rules import COLD
 from ..services.relay import RELAY
 from ..trace import Trace
 from . import (

@@ -5,29 +5,23 @@ No agent is believed: what is committed the referee knows from the members' disk
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
 from .....archive.disk.memory_file_system import MemoryFileSystem
 from .....archive.format.catalog import parse_catalog
-from .....archive.format.stored_names import StoredName
+from .....archive.format.stored_names import NameKind, StoredName
+from .....archive.stored.index import CATALOG_NAME, INDEXES, BackupContents, StoredFile, WriterIndex, decode_file
 from .....service_api.documents.document import read_document
 from .....service_api.types import LOG_STREAM_ID
 from ....operating.backup.agent import BackupAgent
-from ....operating.backup.manifest import (
-    CATALOG_NAME,
-    MANIFEST_NAME,
-    Manifest,
-    StoredObject,
-    decode_file,
-    object_digest,
-)
 from ..cluster import DIRECTORY
 from ..kept_log import complete_snapshot_positions, read_kept_log
 from ..world.expect import expect
 
 _COMMITTED: Final = "a backup holds what is committed, and nothing else"
 _RECORDED: Final = "what a backup has recorded stays"
-_MANIFEST: Final = "the manifest of a backup names only what is there"
+_NAMED: Final = "the index of a backup names only what is there"
 
 
 class BackupRules:
@@ -40,8 +34,8 @@ class BackupRules:
         """How many directories there were before this one, which could not go on."""
         self._committed = committed
         self._oldest_snapshot: int | None = None
-        self._manifests: dict[str, Manifest] = {}
-        """By the URL of the backup."""
+        self._indexes: dict[str, WriterIndex] = {}
+        """Of complete backups, by their URL."""
 
     def __repr__(self) -> str:
         return f"<BackupRules recorded={self.recorded_position} begun={self.begun_count}>"
@@ -96,67 +90,68 @@ class BackupRules:
     # --- the store
 
     def on_object(self, url: str, objects: dict[str, bytes]) -> None:
-        """An object was written or removed: a reader of the manifest finds all that it names."""
-        if url.endswith(f"/{MANIFEST_NAME}"):
-            self._on_manifest(url.removesuffix(f"/{MANIFEST_NAME}"), objects)
+        """An object was written or removed: a reader of the index finds all that it names."""
+        place, _, file = url.rpartition(f"/{INDEXES}/")
+        if place and NameKind.INDEX.fits(file):
+            self._on_index(place, url, objects)
             return
-        for place, manifest in self._manifests.items():
-            stored = manifest.by_name.get(StoredName(url.removeprefix(f"{place}/")))
-            if stored is not None and url.startswith(f"{place}/"):
-                _expect_stored(url, stored, objects)
+        for index_url, index in self._indexes.items():
+            place = index_url.rpartition(f"/{INDEXES}/")[0]
+            for stored in index.files:
+                if url == f"{place}/{stored.name}":
+                    _expect_stored(url, stored, objects)
 
-    def find_manifest(self, place: str) -> Manifest | None:
-        """Return the manifest that a URL has now."""
-        return self._manifests.get(place)
+    def find_index(self, started_ms: int) -> tuple[str, WriterIndex] | None:
+        """Find the backup that was begun then: its URL and index."""
+        return next(((url, index) for url, index in self._indexes.items() if index.started_ms == started_ms), None)
 
-    def _on_manifest(self, place: str, objects: dict[str, bytes]) -> None:
-        manifest, before = read_document(Manifest, objects[f"{place}/{MANIFEST_NAME}"]), self._manifests.get(place)
-        self._manifests[place] = manifest
-        for stored in manifest.objects:
+    def _on_index(self, place: str, url: str, objects: dict[str, bytes]) -> None:
+        index = read_document(WriterIndex, objects[url]) if url in objects else None
+        before = self._indexes.pop(url, None)
+        if index is None or index.backup is None:
+            return
+        self._indexes[url] = index
+        contents = index.backup
+        for stored in index.files:
             _expect_stored(f"{place}/{stored.name}", stored, objects)
+        was = 0 if before is None or before.backup is None else before.backup.log_stop_position
+        expect(was <= contents.log_stop_position, "a backup in a store never goes back", was=before, is_=index)
         expect(
-            before is None or before.log_stop_position <= manifest.log_stop_position,
-            "a backup in a store never goes back",
-            was=before,
-            is_=manifest,
-        )
-        expect(
-            manifest.log_stop_position <= len(self._committed),
+            contents.log_stop_position <= len(self._committed),
             _COMMITTED,
-            position=manifest.log_stop_position,
+            position=contents.log_stop_position,
             committed=len(self._committed),
         )
         expect(
-            all(at <= manifest.log_stop_position for at in manifest.snapshot_positions),
+            all(at <= contents.log_stop_position for at in contents.snapshot_positions),
             "a backup notes a snapshot once its log has reached it",
-            manifest=manifest,
+            index=index,
         )
-        log = _stored_log(place, manifest, objects)
+        log = _stored_log(place, index, contents, objects)
         expect(
-            log == self._committed[manifest.log_start_position : manifest.log_stop_position],
+            log == self._committed[contents.log_start_position : contents.log_stop_position],
             _COMMITTED,
-            place=place,
-            start_position=manifest.log_start_position,
-            stop_position=manifest.log_stop_position,
+            url=url,
+            start_position=contents.log_start_position,
+            stop_position=contents.log_stop_position,
             length=len(log),
         )
 
 
-def _expect_stored(url: str, stored: StoredObject, objects: dict[str, bytes]) -> None:
+def _expect_stored(url: str, stored: StoredFile, objects: dict[str, bytes]) -> None:
     data = objects.get(url)
-    expect(data is not None and len(data) >= stored.length, _MANIFEST, url=url, expected=stored.length)
+    expect(data is not None and len(data) >= stored.length, _NAMED, url=url, expected=stored.length)
     assert data is not None
-    expect(object_digest(data[: stored.length]) == stored.sha256, _MANIFEST, url=url, sha256=stored.sha256)
+    expect(sha256(data[: stored.length]).hexdigest() == stored.sha256, _NAMED, url=url, sha256=stored.sha256)
 
 
-def _stored_log(place: str, manifest: Manifest, objects: dict[str, bytes]) -> bytes:
-    """Read the log that a manifest describes, as far as objects have it; it is as long as the manifest says."""
-    catalog = parse_catalog(decode_file(manifest.files[CATALOG_NAME]))
+def _stored_log(place: str, index: WriterIndex, contents: BackupContents, objects: dict[str, bytes]) -> bytes:
+    """Read the log that an index describes, as far as objects have it; it is as long as the index says."""
+    catalog = parse_catalog(decode_file(contents.files[CATALOG_NAME]))
     log = next(found for found in catalog.readable if found.stream_id == LOG_STREAM_ID)
-    parts = []
-    for base, begin, end in log.clip(manifest.log_start_position, manifest.log_stop_position):
-        name = StoredName(f"archive/{log.segment_file_name(base)}")
-        stored = manifest.by_name.get(name)
-        length = 0 if stored is None else stored.length
-        parts.append(objects.get(f"{place}/{name}", b"")[begin - base : min(length, end - base)])
+    files, parts = {file.path: file for file in index.files}, []
+    for base, begin, end in log.clip(contents.log_start_position, contents.log_stop_position):
+        stored = files.get(StoredName(f"archive/{log.segment_file_name(base)}"))
+        if stored is not None:
+            parts.append(objects.get(f"{place}/{stored.name}", b"")[begin - base : min(stored.length, end - base)])
     return b"".join(parts)

@@ -39,11 +39,11 @@ from ..world.object_store import SimulatedStore
 from .action_rules import ActionRules
 from .agreement_rules import expect_agreement, expect_snapshots_committed
 from .clock_rules import ClockRules
-from .cold_rules import ColdRules
 from .group_rules import GroupRules, KeyOf, no_key
 from .membership_rules import MembershipRules
 from .role_rules import expect_nothing_of_clients, overdue_timers
 from .service_rules import Counts, ServiceRules
+from .store_rules import StoreRules
 
 _WATCHED: Final = registry_of(RequestVote, Vote, AppendPosition)
 _WATCHED_TEMPLATE_IDS: Final = {message.TEMPLATE_ID for message in (RequestVote, Vote, AppendPosition)}
@@ -90,7 +90,7 @@ class Referee:
         """Members whose disk was damaged on purpose: what they have counts for nothing, what they do still does."""
         self.emptied: dict[MemberId, None] = {}
         """Those of them whose disk was replaced by an empty one: no bit of it lies, they lead as all others."""
-        self.actions, self.cold = ActionRules(expect), ColdRules(self.committed)
+        self.actions, self.stored = ActionRules(expect), StoreRules(self.committed)
         self.disks = MemberDisks()
         self.membership = MembershipRules(self.disks)
         self._cluster: SimulatedCluster | None = None
@@ -154,7 +154,7 @@ class Referee:
 
     def _on_object(self, store: SimulatedStore, url: str) -> None:
         with self.inside.keeping():
-            self.cold.on_object(url, store.objects)
+            self.stored.on_object(url, store.objects)
 
     # --- looking
 
@@ -275,7 +275,7 @@ class Referee:
             return
         if base_position < kept.start_position:
             with self.inside.keeping():
-                self.cold.expect_kept(member, base_position, path)
+                self.stored.expect_kept(member, base_position, path)
             return
         if base_position < (held := self._held_position(member)):
             self.inside.keep(

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from .....archive.disk.file_system import FileSystem, read_file, write_fully
+from .....archive.disk.file_system import FileSystem, read_file
 from .machine import Machine
 
 _MS: Final = 1_000_000
@@ -155,7 +155,8 @@ class SimulatedObjects:
     def list_names(self, folder: str) -> list[str]:
         """Return the names in a folder, as they are or as they were."""
         prefix = f"{self._begin(folder)}/"
-        return sorted(url.removeprefix(prefix) for url in self._store.listed() if url.startswith(prefix))
+        below = [url.removeprefix(prefix) for url in self._store.listed() if url.startswith(prefix)]
+        return sorted({name.partition("/")[0] for name in below})
 
     def read(self, name: str) -> bytes:
         """Return the content of an object."""
@@ -165,14 +166,6 @@ class SimulatedObjects:
             raise FileNotFoundError(errno.ENOENT, "no such object", url)
         return data
 
-    def get_file(self, name: str, target: Path) -> None:
-        """Write the content of an object to a new file."""
-        data, handle = self.read(name), self._disk.open_file(target, create=True)
-        try:
-            write_fully(self._disk, handle, data, 0)
-        finally:
-            self._disk.close_file(handle)
-
     def remove(self, name: str) -> None:
         """Remove an object."""
         url = self._begin(name)
@@ -181,6 +174,6 @@ class SimulatedObjects:
         self._store.end(url)
 
     def _begin(self, name: str) -> str:
-        url = f"{self.url}/{name}"
+        url = f"{self.url}/{name}".rstrip("/")
         self._store.begin(self._machine, url)
         return url

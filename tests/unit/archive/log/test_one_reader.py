@@ -33,6 +33,7 @@ CALLS: Final = frozenset(
 
 OTHERS: Final = {
     "archive/cold/file_system.py": "shows cold segments under the names of files",
+    "archive/stored/index.py": "names the files of a backup that segments in a store are",
     "archive/spark/source/batch_reader.py": "scans a range of a recording that the plan found",
     "archive/spark/source/boundaries.py": "scans for a place to cut",
     "archive/spark/source/pruning.py": "scans the head of a segment",
@@ -47,7 +48,7 @@ OTHERS: Final = {
     "cluster/directories/survey.py": "judges the end of a recording as a start does",
     "cluster/runtime/repair/comparing.py": "names the segment in which logs differ",
     "cluster/runtime/repair/mender.py": "names the segment that it mends",
-    "cluster/testing/simulation/rules/backup_rules.py": "the referee reads what a backup and its manifest have",
+    "cluster/testing/simulation/rules/backup_rules.py": "the referee reads what a backup and its index have",
     "cluster/testing/simulation/kept_log.py": "the referee reads disks as a power loss would leave them",
     "cluster/time_travel/frame_check.py": "blocks of whole frames for a replay",
     "cluster/time_travel/member_log.py": "blocks of whole frames for a replay",
@@ -57,7 +58,7 @@ OTHERS: Final = {
 
 NAMES_OF_FILES: Final = {
     "archive/cold/cache.py",
-    "archive/cold/manifest.py",
+    "archive/stored/index.py",
     "archive/files/catalog.py",
     "archive/format/layout.py",
     "archive/format/segment_names.py",

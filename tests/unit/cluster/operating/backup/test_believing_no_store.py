@@ -1,4 +1,4 @@
-"""A store that others can write: its manifest names files outside, is not a manifest, or promises too much."""
+"""A store that others can write: its index names files outside, is not an index, or promises too much."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from typing import Any
 import pytest
 
 from tests.facts import has_facts
-from tests.unit.cluster.operating.backup.backed_up import backed_up
+from tests.unit.cluster.operating.backup.backed_up import LOG_SETTINGS, backed_up
 from trimaran.archive.format.stored_names import NameKind
+from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.cluster.cli import main
 from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.manifest import DRAFT_NAME, MANIFEST_NAME
 from trimaran.cluster.operating.backup.shipping import ship_backup
-from trimaran.cluster.operating.backup.stored_files import locate_backup
 from trimaran.cluster.operating.backup.verification import verify_backup
-from trimaran.service_api import ClusterError, ConfigurationError, RemoteProtocolError
+from trimaran.service_api import ConfigurationError, RemoteProtocolError
 from trimaran.service_api.documents.document import seal_text
 
 NOW_MS = 1_800_000_000_000
-Document = dict[str, Any]  # the manifest as its writer may have it
+Document = dict[str, Any]  # the index as its writer may have it
 
 
 @pytest.fixture(scope="module")
@@ -44,60 +43,54 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(backup: Path, tmp_path: Path) -> Path:
     """A store with that backup, in a directory of its own: `outside` is beside it."""
     place = tmp_path / "a" / "store"
-    ship_backup(backup, f"file://{place}", now_ms=NOW_MS)
+    ship_backup(backup, f"file://{place}", clock_ms=lambda: NOW_MS)
     (tmp_path / "outside").write_text("mine")
     return place
 
 
-def reseal(manifest: Document) -> bytes:
-    """Write a manifest with the digest of what it says now: it is no secret how."""
-    return seal_text(json.dumps({name: value for name, value in manifest.items() if name != "sha256"}).encode())
+def index_of(store: Path) -> Path:
+    """The file of the only index."""
+    (path,) = store.glob("*/indexes/backup-*.json")
+    return path
 
 
-def rewrite(store: Path, change: Callable[[Document], object], name: str = MANIFEST_NAME) -> None:
-    """Change the manifest as an attacker does who can write to the store."""
-    found = json.loads((store / MANIFEST_NAME).read_bytes())
+def rewrite(store: Path, change: Callable[[Document], object]) -> None:
+    """Change the index as an attacker does who can write to the store: it is no secret how the digest is made."""
+    path = index_of(store)
+    found = json.loads(path.read_bytes())
     change(found)
-    (store / name).write_bytes(reseal(found))
-
-
-def add_object(name: str) -> Callable[[Document], object]:
-    return lambda manifest: manifest["objects"].append({**manifest["objects"][0], "name": name})
+    path.write_bytes(seal_text(json.dumps({name: value for name, value in found.items() if name != "sha256"}).encode()))
 
 
 def add_file(name: str) -> Callable[[Document], object]:
-    return lambda manifest: manifest["files"].update({name: base64.b64encode(b"theirs").decode()})
+    return lambda index: index["backup"]["files"].update({name: base64.b64encode(b"theirs").decode()})
 
 
-def with_first(**changes: object) -> Callable[[Document], object]:
-    return lambda manifest: manifest["objects"][0].update(changes)
+def with_part(**changes: object) -> Callable[[Document], object]:
+    return lambda index: index["backup"]["parts"][0].update(changes)
 
 
 NAMES = ("../../outside", "{outside}", "archive/../../../outside", "archive/\x1b]0;x\x07.rec", "cluster/service.py", "")
-CHANGES = {
-    **{f"object {name!r}": (add_object, name) for name in NAMES},
-    **{f"file {name!r}": (add_file, name) for name in NAMES},
-}
 
 
-@pytest.mark.parametrize(("kind", "name"), CHANGES.values(), ids=CHANGES)
-def test_name_that_no_backup_has_is_refused_by_all_who_read_the_manifest(
-    kind: Callable[[str], Callable[[Document], object]], name: str, store: Path, backup: Path, tmp_path: Path
+@pytest.mark.parametrize("name", NAMES)
+def test_name_that_no_backup_has_is_refused_by_all_who_read_the_index(
+    name: str, store: Path, backup: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
-    rewrite(store, kind(name.replace("{outside}", str(outside))))
+    rewrite(store, add_file(name.replace("{outside}", str(outside))))
     url, target = f"file://{store}", tmp_path / "back"
 
     for read in (
         lambda: fetch_backup(url, target),
         lambda: [*verify_backup(url)],
-        lambda: locate_backup(url),
-        lambda: ship_backup(backup, url, now_ms=NOW_MS),
+        lambda: MemberDirectory.find(url),
+        lambda: ship_backup(backup, url, clock_ms=lambda: NOW_MS),
     ):
         with pytest.raises(RemoteProtocolError) as refused:
             read()
         assert str(refused.value).isprintable()
-        assert has_facts(str(refused.value), str(store), "archive/RECORDING-POSITION.rec" if kind is add_object else "")
+        assert has_facts(str(refused.value), str(store))
 
     assert outside.read_text() == "mine"
     assert not target.exists()
@@ -114,64 +107,53 @@ def test_planted_belief_in_names_is_found(store: Path, tmp_path: Path, monkeypat
     assert (tmp_path / "outside").read_text() == "theirs"
 
 
-@pytest.mark.parametrize("name", [MANIFEST_NAME, DRAFT_NAME])
-def test_copy_removes_nothing_outside_of_the_store_that_a_manifest_names(
-    name: str, store: Path, backup: Path, tmp_path: Path
-) -> None:
-    """Objects of the manifest before that the new one does not name are removed after a copy."""
-    rewrite(store, add_object("../../outside"), name)
-
-    with pytest.raises(RemoteProtocolError, match="name="):
-        ship_backup(backup, f"file://{store}", now_ms=NOW_MS)
-
-    assert (tmp_path / "outside").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     "change",
     [
-        with_first(file_length=1 << 40),
-        with_first(length=1 << 30),
-        with_first(sha256="\x1b[2J"),
-        lambda manifest: manifest["objects"].append(manifest["objects"][0]),
-        lambda manifest: manifest["files"].update({"cluster/cluster-id": "no base64!"}),
+        with_part(file_length=1 << 40),
+        with_part(length=1 << 30),
+        with_part(sha256="\x1b[2J"),
+        with_part(recording_id=-1),
+        with_part(kind="other"),
+        lambda index: index["backup"]["parts"].append(index["backup"]["parts"][0]),
+        lambda index: index["backup"]["files"].update({"cluster/cluster-id": "no base64!"}),
+        lambda index: index.update(writer="../../outside"),
+        lambda index: index.update(writer="member-1"),
+        lambda index: index.update(cluster_id="0000000000000001"),
     ],
-    ids=["file_length", "length", "sha256", "twice", "base64"],
+    ids=["file_length", "length", "sha256", "id", "kind", "twice", "base64", "writer", "other writer", "other cluster"],
 )
-def test_manifest_that_no_copy_writes_is_refused(
+def test_index_that_no_copy_writes_is_refused(
     change: Callable[[Document], object], store: Path, tmp_path: Path
 ) -> None:
     rewrite(store, change)
+    url = f"file://{store}"
 
-    for read in (lambda: fetch_backup(f"file://{store}", tmp_path / "back"), lambda: [*verify_backup(str(store))]):
+    for read in (lambda: fetch_backup(url, tmp_path / "back"), lambda: [*verify_backup(url)]):
         with pytest.raises(RemoteProtocolError) as refused:
             read()
         assert str(refused.value).isprintable()
-        assert has_facts(str(refused.value), str(store / MANIFEST_NAME))
+        assert has_facts(str(refused.value), str(index_of(store)))
 
 
-def test_store_without_a_manifest_is_no_backup_to_verify_either(store: Path, tmp_path: Path) -> None:
-    """An attacker that changes an object can remove the manifest, too."""
-    (store / MANIFEST_NAME).unlink()
+def test_store_without_an_index_is_no_backup_to_verify_either(store: Path, tmp_path: Path) -> None:
+    """An attacker that changes an object can remove the index, too."""
+    index_of(store).unlink()
+    url = f"file://{store}"
 
-    for read in (
-        lambda: fetch_backup(f"file://{store}", tmp_path / "back"),
-        lambda: [*verify_backup(f"file://{store}")],
-    ):
-        with pytest.raises(ConfigurationError, match=MANIFEST_NAME):
+    for read in (lambda: fetch_backup(url, tmp_path / "back"), lambda: [*verify_backup(url)]):
+        with pytest.raises(ConfigurationError, match="no backup"):
             read()
 
 
-def test_object_that_is_longer_than_its_file_is_not_fetched(store: Path, tmp_path: Path) -> None:
-    name = json.loads((store / MANIFEST_NAME).read_bytes())["objects"][0]["name"]
-    with (store / name).open("r+b") as file:
+def test_of_an_object_that_is_longer_than_its_file_only_what_is_named_is_fetched(store: Path, tmp_path: Path) -> None:
+    (tail,) = store.glob("*/backup-*/0-0.rec")
+    with tail.open("r+b") as file:
         file.truncate(1 << 40)
 
-    with pytest.raises(ClusterError) as refused:
-        fetch_backup(f"file://{store}", tmp_path / "back")
+    fetch_backup(f"file://{store}", tmp_path / "back")
 
-    assert has_facts(str(refused.value), name, f"{1 << 40} bytes")
-    assert not (tmp_path / "back").exists()
+    assert (tmp_path / "back" / "archive" / "0-0.rec").stat().st_size == LOG_SETTINGS.segment_length_bytes
 
 
 def test_commands_read_and_write_a_store_in_a_directory_without_fsspec(

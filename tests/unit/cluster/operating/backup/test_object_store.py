@@ -5,21 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import fsspec
 import pytest
 
+from tests.facts import has_facts
 from tests.s3_server import BUCKET
 from tests.sampling import sampled
 from tests.unit.cluster.operating.backup.backed_up import backed_up
 from tests.unit.cluster.operating.backup.test_agent import payloads
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, restart
+from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.files.catalog import read_catalog
+from trimaran.archive.format.catalog import encode_catalog
 from trimaran.archive.format.stored_names import StoredName
+from trimaran.archive.log.member_directory import ArchiveLocation
+from trimaran.archive.stored.backup_files import FoundBackup, StoredBackup, find_backup
+from trimaran.archive.stored.cluster_store import ClusterStore
+from trimaran.archive.stored.index import StoredFile
+from trimaran.cluster.operating.backup import fetching
 from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.manifest import DRAFT_NAME, MANIFEST_NAME, object_digest
-from trimaran.cluster.operating.backup.shipping import Shipped, _segments, read_backup_manifest, ship_backup
+from trimaran.cluster.operating.backup.shipping import Shipped, _segments, ship_backup
 from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ClusterError, ConfigurationError
@@ -27,7 +36,7 @@ from trimaran.service_api import ClusterError, ConfigurationError
 NOW_MS = 1_800_000_000_000
 
 
-FIRST_SEGMENT = StoredName("archive/0-0.rec")
+FIRST_SEGMENT, LAST_SEGMENT, SNAPSHOT = "archive/0-0.rec", "archive/0-131072.rec", "archive/1-0.rec"
 PLACES = ("memory", "file", "s3")
 
 
@@ -48,15 +57,32 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
 
 
 def ship(stage: Path, store: ObjectStore) -> Shipped:
-    return ship_backup(stage, store.url, now_ms=NOW_MS)
+    return ship_backup(stage, store.url, clock_ms=lambda: NOW_MS)
+
+
+def found(store: ObjectStore) -> FoundBackup:
+    """What the store has."""
+    backup = find_backup(store.url)
+    assert backup is not None
+    return backup
+
+
+def files(store: ObjectStore) -> dict[str, StoredFile]:
+    """The files of the backup that it has, by their paths."""
+    return {file.path: file for file in found(store).index.files}
+
+
+def objects_of(store: ObjectStore) -> ObjectStore:
+    """The place of the cluster in it."""
+    return ObjectStore(found(store).store.url)
 
 
 def test_what_was_shipped_comes_back_and_is_valid(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
     shipped = ship(stages[2], store)
 
-    manifest = fetch_backup(store.url, tmp_path / "back")
+    contents = fetch_backup(store.url, tmp_path / "back")
 
-    assert manifest == shipped.manifest
+    assert contents == shipped.contents
     assert [check.problem for check in verify_backup(str(tmp_path / "back"), service=Keeper) if check.problem] == []
     assert payloads(tmp_path / "back") == payloads(stages[2])
 
@@ -71,8 +97,9 @@ def test_a_log_that_ends_with_a_segment_is_shipped_with_the_next_one(stages: lis
 
     shipped = [*_segments(stages[2] / "archive", [replace(log, start_position=0, stop_position=2 * length)])]
 
-    assert [(segment.length, segment.is_final) for segment in shipped] == [(length, True), (length, True), (0, False)]
-    assert shipped[-1].name == f"archive/{log.segment_file_name(2 * length)}"
+    expected = [(length, "segment"), (length, "segment"), (0, "tail")]
+    assert [(segment.length, segment.kind) for segment in shipped] == expected
+    assert shipped[-1].path.name == log.segment_file_name(2 * length)
 
 
 def test_backup_of_several_terms_comes_back(store: ObjectStore, tmp_path: Path) -> None:
@@ -100,15 +127,18 @@ def test_backup_of_several_terms_comes_back(store: ObjectStore, tmp_path: Path) 
 def test_each_copy_writes_what_is_new_and_removes_what_the_backup_has_removed(
     stages: list[Path], store: ObjectStore, tmp_path: Path
 ) -> None:
-    first, second, third = [ship(stage, store) for stage in stages]
-    again = ship(stages[2], store)
+    copies, seen = [], []
+    for stage in (*stages, stages[2]):
+        copies.append(ship(stage, store))
+        seen.append(files(store))
+    first, second, third, again = copies
 
-    assert first.removed_count == second.removed_count == 0
-    gone = second.manifest.by_name.keys() - third.manifest.by_name.keys()
-    assert third.removed_count == len(gone) >= 2  # the older snapshot: the module's recording, and the service's
-    assert not any(name.startswith("archive/0-") for name in gone)
-    assert third.manifest.by_name[FIRST_SEGMENT] == first.manifest.by_name[FIRST_SEGMENT]
-    assert third.written_bytes < sum(found.length for found in third.manifest.objects)
+    assert first.url == second.url == third.url == found(store).url
+    gone = {file.name for file in seen[1].values()} - {file.name for file in seen[2].values()}
+    assert third.removed_count == len(gone) >= 3  # the tail, and the recordings of the older snapshot
+    assert all(name.startswith("backup-") for name in gone)
+    assert seen[2][FIRST_SEGMENT] == seen[0][FIRST_SEGMENT]
+    assert third.written_bytes < sum(file.length for file in seen[2].values())
     assert (again.written_count, again.removed_count) == (0, 0)
     fetch_backup(store.url, tmp_path / "back")
     assert payloads(tmp_path / "back") == payloads(stages[2])
@@ -157,35 +187,70 @@ def looking(method: Callable[..., None], look: Callable[[], None]) -> Callable[.
     return call
 
 
-def test_manifest_is_written_after_all_that_it_names(
+def test_index_is_written_after_all_that_it_names(
     stages: list[Path], store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
-    put = ObjectStore.put
+    put, put_file = ObjectStore.put, ObjectStore.put_file
 
     def noting(self: ObjectStore, name: StoredName, data: bytes) -> None:
         written.append(name)
         put(self, name, data)
 
+    def noting_file(self: ObjectStore, name: StoredName, source: Path) -> None:
+        written.append(name)
+        put_file(self, name, source)
+
     monkeypatch.setattr(ObjectStore, "put", noting)
+    monkeypatch.setattr(ObjectStore, "put_file", noting_file)
 
-    manifest = ship(stages[2], store).manifest
+    ship(stages[2], store)
 
-    assert written[-1] == MANIFEST_NAME
-    assert written[-4:-1] == ["archive/archive.catalog", "cluster/recording.log", "cluster/cluster-id"]
-    assert set(written) == {*manifest.by_name, *manifest.files, DRAFT_NAME, MANIFEST_NAME}
+    index = found(store).index
+    assert written[-1] == f"indexes/{index.writer}.json"
+    assert {name for name in written if not name.startswith("indexes/")} == {file.name for file in index.files}
 
 
-@pytest.mark.parametrize("name", [FIRST_SEGMENT, StoredName("archive/1-0.rec")])
+def test_a_segment_that_another_backup_has_put_there_is_not_sent_again(
+    stages: list[Path], store: ObjectStore, tmp_path: Path
+) -> None:
+    """As where two agents back one cluster up, or one was begun again."""
+    other = tmp_path / "other"
+    shutil.copytree(stages[2], other)
+    begin_again(other)
+    ship(stages[1], store)
+
+    shipped = ship(other, store)
+
+    with pytest.raises(ConfigurationError, match="2 backups"):
+        fetch_backup(store.url, tmp_path / "back")
+    fetch_backup(shipped.url, tmp_path / "back")
+    assert payloads(tmp_path / "back") == payloads(stages[2])
+    first, second = ClusterStore(shipped.url.partition("/indexes/")[0]).read_indexes()
+    assert first.names < second.names
+    length = first.segments[0].length
+    assert shipped.written_bytes < sum(file.length for file in second.files) - len(first.names) * length + 1
+
+
+def begin_again(directory: Path) -> None:
+    """Let the log of a directory have been begun a millisecond later."""
+    disk, archive = OsFileSystem(), directory / "archive"
+    content = read_catalog(disk, archive)
+    described = [replace(entry, start_timestamp_ms=entry.start_timestamp_ms + 1) for entry in content.readable]
+    (archive / "archive.catalog").write_bytes(encode_catalog(described, next_recording_id=len(described)))
+
+
+@pytest.mark.parametrize("name", [FIRST_SEGMENT, SNAPSHOT])
 def test_object_that_was_changed_is_named_and_nothing_is_written(
-    stages: list[Path], store: ObjectStore, tmp_path: Path, name: StoredName
+    stages: list[Path], store: ObjectStore, tmp_path: Path, name: str
 ) -> None:
     ship(stages[1], store)
-    data = bytearray(store.read(name))
+    file, objects = files(store)[name], objects_of(store)
+    data = bytearray(objects.read(file.name))
     data[40] ^= 1
-    store.put(name, bytes(data))
+    objects.put(file.name, bytes(data))
 
-    with pytest.raises(ClusterError, match=rf"damaged.*{name}"):
+    with pytest.raises(ClusterError, match=rf"damaged.*{file.name}"):
         fetch_backup(store.url, tmp_path / "back")
 
     assert not (tmp_path / "back").exists()
@@ -197,81 +262,90 @@ RESERVED_VALUE, PAYLOAD = 24, 40
 
 @pytest.mark.parametrize("store", sampled(PLACES, ["s3"]), indirect=True)
 @pytest.mark.parametrize("offset", [RESERVED_VALUE, PAYLOAD])
-@pytest.mark.parametrize("name", [FIRST_SEGMENT, StoredName("archive/1-0.rec")])
+@pytest.mark.parametrize("name", [FIRST_SEGMENT, SNAPSHOT])
 def test_verify_names_an_object_with_a_flipped_bit(
-    stages: list[Path], store: ObjectStore, name: StoredName, offset: int
+    stages: list[Path], store: ObjectStore, name: str, offset: int
 ) -> None:
-    expected = ship(stages[1], store).manifest.by_name[name]
-    data = bytearray(store.read(name))
+    ship(stages[1], store)
+    file, objects = files(store)[name], objects_of(store)
+    data = bytearray(objects.read(file.name))
     data[offset] ^= 1
-    store.put(name, bytes(data))
+    objects.put(file.name, bytes(data))
 
     problems = {check.what: check.problem for check in verify_backup(store.url) if check.problem}
 
-    told = problems[f"object {name}"]
+    told = problems[f"object {file.name}"]
     assert told is not None
-    assert f"{store.url}/{name} expected={expected.length} bytes with sha256={expected.sha256} found=" in told
-    assert object_digest(bytes(data[: expected.length])) in told
-    assert "to another URL with `trimaran backup ship`" in told
+    assert has_facts(told, f"{objects.url}/{file.name}", f"sha256={file.sha256}", f"{file.length} bytes")
+    assert sha256(data[: file.length]).hexdigest() in told
 
 
 def test_verify_names_an_object_that_lacks_its_end_and_one_that_is_gone(stages: list[Path], store: ObjectStore) -> None:
-    length = ship(stages[2], store).manifest.by_name[FIRST_SEGMENT].length
-    store.put(FIRST_SEGMENT, store.read(FIRST_SEGMENT)[: length - 32])
-    gone = next(one for one in store.list_names("archive") if one.endswith(".rec") and one != "0-0.rec")
-    store.remove(StoredName(f"archive/{gone}"))
+    ship(stages[2], store)
+    objects, (first, second) = objects_of(store), [files(store)[name] for name in (FIRST_SEGMENT, LAST_SEGMENT)]
+    objects.put(first.name, objects.read(first.name)[: first.length - 32])
+    objects.remove(second.name)
 
     problems = [check.problem or "" for check in verify_backup(store.url)]
 
     assert len(problems) == 2
-    assert f"found={length - 32} bytes" in problems[0]
-    assert f"missing: {store.url}/archive/{gone}" in problems[1]
+    assert has_facts(problems[0], f"found={first.length - 32} bytes", first.name)
+    assert has_facts(problems[1], "missing", second.name)
 
 
 def test_verify_of_a_sound_store_says_that_it_has_compared_the_digests(stages: list[Path], store: ObjectStore) -> None:
-    """A later copy that is cut off has made the newest object longer: what the manifest names is its beginning."""
-    objects = ship(stages[1], store).manifest.objects
-    store.put(FIRST_SEGMENT, store.read(FIRST_SEGMENT) + bytes(64))
+    """A later copy that is cut off has made the tail longer: what the index names is its beginning."""
+    ship(stages[1], store)
+    objects, index = objects_of(store), found(store).index
+    (tail,) = [file for file in index.files if file.path == LAST_SEGMENT]
+    objects.put(tail.name, objects.read(tail.name) + bytes(64))
 
-    found = {check.what: check for check in verify_backup(store.url)}
+    checks = {check.what: check for check in verify_backup(store.url)}
 
-    length = sum(expected.length for expected in objects)
-    assert f"{len(objects)} objects, {length} bytes" in found["objects"].detail
-    assert [check.problem for check in found.values() if check.problem] == []
+    length = sum(file.length for file in index.files)
+    assert has_facts(checks["objects"].detail, f"{len(index.files)} objects", f"{length} bytes")
+    assert [check.problem for check in checks.values() if check.problem] == []
 
 
 def test_object_that_is_gone_is_named(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
     ship(stages[0], store)
-    store.remove(FIRST_SEGMENT)
+    name = files(store)[FIRST_SEGMENT].name
+    objects_of(store).remove(name)
 
-    with pytest.raises(ClusterError, match=r"missing.*archive/0-0\.rec"):
+    with pytest.raises(ClusterError, match=rf"missing.*{name}"):
         fetch_backup(store.url, tmp_path / "back")
+
+
+def test_reader_that_knows_a_tail_of_before_reads_the_segment_that_it_became(
+    stages: list[Path], store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore and a scan take long, and copies go on meanwhile."""
+    ship(stages[0], store)
+    before, tail = found(store), [part.name for part in found(store).index.backup.parts]  # type: ignore[union-attr]
+    ship(stages[2], store)
+    assert not set(tail) & {*objects_of(store).list_names(before.index.writer)}
+    monkeypatch.setattr(fetching, "find_backup", lambda url, open_objects: before)
+
+    fetch_backup(store.url, tmp_path / "back")
+    read = MemberLog.open(ArchiveLocation(StoredBackup(before.store.url, before.index), Path()))
+
+    assert payloads(tmp_path / "back") == payloads(stages[0])
+    assert before.index.backup is not None
+    assert read.recorded_position == before.index.backup.log_stop_position
 
 
 def test_store_that_is_ahead_stays_until_the_directory_has_come_up_to_it(
     stages: list[Path], store: ObjectStore
 ) -> None:
     """As after a power loss that took what was copied already."""
-    ship(stages[1], store)
+    second = ship(stages[1], store)
 
     with pytest.raises(ClusterError, match="its end") as refusal:
         ship(stages[0], store)
 
     assert not isinstance(refusal.value, ConfigurationError)
-    assert read_backup_manifest(store) == ship(stages[1], store).manifest
+    assert found(store).index.backup == second.contents == ship(stages[1], store).contents
     assert ship(stages[2], store).written_count > 0
-
-
-def test_directory_that_was_begun_again_is_refused(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
-    """Its snapshots have the names of others, and may have their lengths."""
-    ship(stages[1], store)
-    manifest = read_backup_manifest(store)
-    assert manifest is not None
-    begun_before = manifest.model_copy(update={"log_started_ms": manifest.log_started_ms - 1})
-    store.put(MANIFEST_NAME, begun_before.seal())
-
-    with pytest.raises(ClusterError, match="another backup"):
-        ship(stages[2], store)
 
 
 def test_directory_without_a_cluster_id_is_refused(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
@@ -281,10 +355,23 @@ def test_directory_without_a_cluster_id_is_refused(stages: list[Path], store: Ob
 
     with pytest.raises(ConfigurationError, match=r"no backup.*directory: .*cluster/cluster-id"):
         ship(directory, store)
-    assert read_backup_manifest(store) is None
+    assert find_backup(store.url) is None
 
 
 def test_empty_store_has_no_backup(store: ObjectStore, tmp_path: Path) -> None:
-    assert read_backup_manifest(store) is None
+    assert find_backup(store.url) is None
     with pytest.raises(ConfigurationError, match="no backup at"):
         fetch_backup(store.url, tmp_path / "back")
+
+
+def test_store_that_an_older_trimaran_wrote_is_refused(stages: list[Path], store: ObjectStore, tmp_path: Path) -> None:
+    store.put(StoredName("manifest.json"), b"{}")
+
+    for use in (
+        lambda: ship(stages[0], store),
+        lambda: fetch_backup(store.url, tmp_path / "back"),
+        lambda: [*verify_backup(store.url)],
+    ):
+        with pytest.raises(ConfigurationError) as refused:
+            use()
+        assert has_facts(str(refused.value), store.url, "manifest.json", "another URL")

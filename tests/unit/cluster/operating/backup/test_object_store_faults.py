@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from tests.sampling import sampled
 from tests.unit.cluster.operating.backup.test_agent import payloads
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper
 from trimaran.archive.disk.object_store import ObjectStore
+from trimaran.archive.stored.cluster_store import ClusterStore, StoreError
+from trimaran.archive.stored.pruning import prune
 from trimaran.archive.tool.app import app as archive_app
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.operating.backup.fetching import fetch_backup
-from trimaran.cluster.operating.backup.manifest import DRAFT_NAME
 from trimaran.cluster.operating.backup.shipping import ship_backup
 from trimaran.cluster.operating.backup.verification import verify_backup
+from trimaran.cluster.time_travel.member_log import MemberLog
 from trimaran.service_api import ConfigurationError
 
 NOW_MS = 1_800_000_000_000
@@ -54,8 +57,8 @@ def content(url: str, target: Path) -> list[str]:
 def ship_and_fail(stage: Path, s3: S3Server, url: str, *, kind: FaultKind, name: str) -> None:
     """Begin a copy that ends when it writes an object; after it the store is well again."""
     s3.faults.append(Fault(kind, "PUT", name, OFTEN))
-    with pytest.raises(OSError, match=re.escape(name)):
-        ship_backup(stage, url, now_ms=NOW_MS)
+    with pytest.raises(StoreError, match=re.escape(name)):
+        ship_backup(stage, url, clock_ms=lambda: NOW_MS)
     s3.faults.clear()
 
 
@@ -66,34 +69,44 @@ def test_copy_and_restore_go_through_a_store_that_fails_now_and_then(
     s3.faults.append(Fault(kind, method, count=1))
 
     for stage in stages[1:]:
-        ship_backup(stage, url, now_ms=NOW_MS)
+        ship_backup(stage, url, clock_ms=lambda: NOW_MS)
 
     assert content(url, tmp_path / "back") == payloads(stages[2])
     assert s3.faults[0].count == 0
 
 
+def names_of(stage: Path) -> dict[str, str]:
+    """What a copy of a stage writes: its index, a note before that, a segment that has become full, and the tail."""
+    member = MemberLog.open(stage)
+    started_ms, recorded = member.log.start_timestamp_ms, member.recorded_position
+    segment = sha256((stage / "archive" / "0-131072.rec").read_bytes()).hexdigest()
+    return {
+        "index": f"indexes/backup-{started_ms}.json",
+        "note": f"indexes/writing-backup-{started_ms}.json",
+        "segment": f"{131_072:019d}-{segment}.rec",
+        "tail": member.log.segment_file_name(member.log.segment_base_position(recorded)),
+    }
+
+
 @pytest.mark.parametrize(
-    ("kind", "name"),
+    ("kind", "what"),
     [
-        (FaultKind.CUT, "0-131072.rec"),
-        pytest.param(FaultKind.LOST_ANSWER, "0-196608.rec", marks=pytest.mark.campaign),
-        (FaultKind.UNAVAILABLE, "archive.catalog"),
-        pytest.param(FaultKind.LOST_ANSWER, "recording.log", marks=pytest.mark.campaign),
-        pytest.param(FaultKind.CUT, "manifest.json", marks=pytest.mark.campaign),
-        (FaultKind.LOST_ANSWER, "manifest.json"),
+        (FaultKind.CUT, "segment"),
+        pytest.param(FaultKind.LOST_ANSWER, "tail", marks=pytest.mark.campaign),
+        (FaultKind.UNAVAILABLE, "note"),
+        pytest.param(FaultKind.CUT, "index", marks=pytest.mark.campaign),
+        (FaultKind.LOST_ANSWER, "index"),
     ],
 )
 def test_copy_that_is_cut_off_leaves_the_backup_before_and_the_next_one_goes_on(
-    stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, name: str
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path, kind: FaultKind, what: str
 ) -> None:
-    ship_backup(stages[1], url, now_ms=NOW_MS)
+    ship_backup(stages[1], url, clock_ms=lambda: NOW_MS)
 
-    ship_and_fail(stages[2], s3, url, kind=kind, name=name)
+    ship_and_fail(stages[2], s3, url, kind=kind, name=names_of(stages[2])[what])
 
-    is_there = kind is FaultKind.LOST_ANSWER and name == "manifest.json"
-    assert content(url, tmp_path / "before") == payloads(stages[2 if is_there else 1])
-    again = ship_backup(stages[2], url, now_ms=NOW_MS)
-    assert (again.written_count == 0) == (not name.endswith(".rec"))
+    assert content(url, tmp_path / "before") == payloads(stages[1])
+    assert ship_backup(stages[2], url, clock_ms=lambda: NOW_MS).written_count > 0
     assert content(url, tmp_path / "after") == payloads(stages[2])
 
 
@@ -105,41 +118,46 @@ def test_first_copy_that_is_cut_off_is_no_backup_and_the_next_one_writes_only_th
         fetch_backup(url, tmp_path / "before")
     s3.requests.clear()
 
-    ship_backup(stages[1], url, now_ms=NOW_MS)
+    ship_backup(stages[1], url, clock_ms=lambda: NOW_MS)
 
     written = s3.written()
     assert "0-131072.rec" in written
-    assert not {"0-0.rec", "0-65536.rec"} & set(written)
+    assert not any(name.startswith("00000") for name in written)  # whole segments
     assert content(url, tmp_path / "after") == payloads(stages[1])
-    with pytest.raises(FileNotFoundError):
-        ObjectStore(url).read(DRAFT_NAME)
 
 
 def test_snapshot_that_a_cut_off_copy_wrote_for_nothing_is_removed(
     stages: list[Path], s3: S3Server, url: str, tmp_path: Path
 ) -> None:
-    """The first copy ends before its manifest; until the next one the backup's directory drops that snapshot."""
-    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="archive.catalog")
+    """The copy ends after half of a snapshot; until the next one the directory drops that snapshot."""
+    ship_and_fail(stages[1], s3, url, kind=FaultKind.CUT, name="2-0.rec")
 
-    shipped = ship_backup(stages[2], url, now_ms=NOW_MS)
+    shipped = ship_backup(stages[2], url, clock_ms=lambda: NOW_MS)
 
-    assert shipped.removed_count >= 2
+    folder = shipped.url.rpartition("/")[2].removesuffix(".json")
+    place = ObjectStore(shipped.url.partition("/indexes/")[0])
+    assert place.list_names(folder) == sorted(part.name for part in shipped.contents.parts)
     assert content(url, tmp_path / "after") == payloads(stages[2])
 
 
-def test_listing_that_is_stale_hides_nothing(stages: list[Path], s3: S3Server, url: str, tmp_path: Path) -> None:
-    """Everything is found by its name."""
+def test_listing_that_is_stale_hides_nothing_from_a_copy_and_its_reader(
+    stages: list[Path], s3: S3Server, url: str, tmp_path: Path
+) -> None:
+    """Everything is found by its name, once the index is named; a prune is refused."""
     s3.faults.append(Fault(FaultKind.STALE_LISTING))
 
     for stage in stages:
-        ship_backup(stage, url, now_ms=NOW_MS)
-        assert [check.problem for check in verify_backup(url, service=Keeper) if check.problem] == []
+        shipped = ship_backup(stage, url, clock_ms=lambda: NOW_MS)
+        assert [check.problem for check in verify_backup(shipped.url, service=Keeper) if check.problem] == []
 
-    assert content(url, tmp_path / "back") == payloads(stages[2])
+    assert content(shipped.url, tmp_path / "back") == payloads(stages[2])
+    store = ClusterStore(shipped.url.partition("/indexes/")[0])
+    with pytest.raises(ConfigurationError, match="late"):
+        prune(store, keep_count=1, clock_ms=lambda: NOW_MS)
 
 
 def test_commands_on_archives_and_replays_read_a_backup_by_its_url(stages: list[Path], s3: S3Server, url: str) -> None:
-    ship_backup(stages[2], url, now_ms=NOW_MS)
+    ship_backup(stages[2], url, clock_ms=lambda: NOW_MS)
 
     verified = CliRunner().invoke(archive_app, ["verify", url, "-o", "jsonl"])
     dumped = CliRunner().invoke(archive_app, ["dump", url, "--recording-id", "0"])
@@ -155,7 +173,7 @@ def test_commands_on_archives_and_replays_read_a_backup_by_its_url(stages: list[
 
 
 def test_commands_that_change_an_archive_refuse_a_url(stages: list[Path], s3: S3Server, url: str) -> None:
-    ship_backup(stages[0], url, now_ms=NOW_MS)
+    ship_backup(stages[0], url, clock_ms=lambda: NOW_MS)
 
     marked = CliRunner().invoke(archive_app, ["verify", url, "--mark-invalid"])
 
@@ -169,7 +187,7 @@ def trimaran(*arguments: str) -> Result:
 
 
 def test_url_of_no_bucket_and_of_no_server_are_errors_that_name_it(stages: list[Path], s3: S3Server) -> None:
-    with pytest.raises(OSError, match="s3://no-such-bucket/x"):
-        ship_backup(stages[0], "s3://no-such-bucket/x", now_ms=NOW_MS)
+    with pytest.raises(StoreError, match="s3://no-such-bucket/x"):
+        ship_backup(stages[0], "s3://no-such-bucket/x", clock_ms=lambda: NOW_MS)
     with pytest.raises(ConfigurationError, match="no backup"):
         [*verify_backup(f"s3://{BUCKET}/nothing")]

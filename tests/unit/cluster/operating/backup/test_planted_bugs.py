@@ -22,6 +22,7 @@ from trimaran.archive.files.reader import MessageReader
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
+from trimaran.archive.stored.cluster_store import StoreError
 from trimaran.cluster.operating.backup import fetching, restoring, shipping
 from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.settings.member_endpoints import parse_members
@@ -45,7 +46,7 @@ def restored(source: Path, target: Path, *, position: int | None = None) -> list
 
 def a_restore_has_the_whole_log(stages: list[Path], place: Path) -> None:
     url = f"file://{place}/store"
-    shipping.ship_backup(stages[0], url, now_ms=NOW_MS)
+    shipping.ship_backup(stages[0], url, clock_ms=lambda: NOW_MS)
     fetching.fetch_backup(url, place / "back")
     assert restored(place / "back", place / "restored") == payloads(stages[0])
 
@@ -74,7 +75,7 @@ def a_copy_that_is_cut_off_anywhere_leaves_a_backup(stages: list[Path], place: P
     url = f"memory://backups/{place.name}"
     allowed = [payloads(stages[1]), payloads(stages[2])]
     for count in range(100):
-        shipping.ship_backup(stages[1], f"{url}/{count}", now_ms=NOW_MS)
+        shipping.ship_backup(stages[1], f"{url}/{count}", clock_ms=lambda: NOW_MS)
         is_whole = ship_with_writes(stages[2], f"{url}/{count}", count)
         fetching.fetch_backup(f"{url}/{count}", place / str(count))
         assert payloads(place / str(count)) in allowed
@@ -96,8 +97,8 @@ def ship_with_writes(stage: Path, url: str, count: int) -> bool:
 
         patch.setattr(ObjectStore, "put", put)
         try:
-            shipping.ship_backup(stage, url, now_ms=NOW_MS)
-        except OSError:
+            shipping.ship_backup(stage, url, clock_ms=lambda: NOW_MS)
+        except StoreError:
             return False
         return True
 
@@ -131,7 +132,7 @@ def three_snapshots(small: SmallCluster, backup: Backup) -> int:
 CASES = {
     "store-skips-tail": a_restore_has_the_whole_log,
     "restore-skips-tail": a_restore_has_the_message_at_its_position,
-    "manifest-too-early": a_copy_that_is_cut_off_anywhere_leaves_a_backup,
+    "index-too-early": a_copy_that_is_cut_off_anywhere_leaves_a_backup,
     "backup-purges-too-much": every_position_of_the_log_can_be_restored,
 }
 """What finds each plant."""

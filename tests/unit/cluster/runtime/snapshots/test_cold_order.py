@@ -14,11 +14,12 @@ import pytest
 
 from tests.unit.archive.streams import TERM_LENGTH
 from tests.unit.cluster.runtime.snapshots.cold_rig import CLUSTER_ID, END, NEEDED, member, whole_log
-from trimaran.archive.cold.manifest import ColdManifest, ColdSegment, read_record
-from trimaran.archive.cold.store import ColdStore
+from trimaran.archive.cold.record import read_record
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.format.stored_names import StoredName
+from trimaran.archive.stored.cluster_store import ClusterStore
+from trimaran.archive.stored.index import StoredSegment, WriterIndex
 from trimaran.cluster.runtime.snapshots import cold_shipper
 from trimaran.cluster.runtime.snapshots.cold_shipper import ColdShipper
 
@@ -51,17 +52,16 @@ class Checker:
         # Files first, and the store last: the shipper goes on in its thread meanwhile, in the other order.
         present = {base for base in BASES if (self._archive / f"0-{base}.rec").exists()}
         record = read_record(self._archive)
-        store = ColdStore(self._url)
-        manifest = store.read_manifest(0)
-        named = [] if manifest is None else manifest.segments
+        index = ClusterStore(self._url).read_index("member-0")
+        named = [] if index is None else index.segments
         whole = {segment.base_position for segment in named if self._is_whole(segment)}
         yield from (f"named and not whole: {s.base_position}" for s in named if s.base_position not in whole)
         known = set() if record is None else {segment.base_position for segment in record.segments}
-        yield from (f"in the record and not in the manifest: {base}" for base in known - whole)
+        yield from (f"in the record and not in the index: {base}" for base in known - whole)
         yield from (f"deleted and nobody knows where it is: {base}" for base in self._seen - present - known)
         self._seen |= present
 
-    def _is_whole(self, segment: ColdSegment) -> bool:
+    def _is_whole(self, segment: StoredSegment) -> bool:
         objects = ObjectStore(self._url)
         if objects.find_length(segment.name) != segment.length:
             return False
@@ -121,32 +121,33 @@ def delete_before_the_object_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ColdShipper, "shipped_position", anything, raising=False)
 
 
-def write_the_manifest_before_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_segment = ColdStore.put_segment
+def write_the_index_before_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_segment = ClusterStore.put_segment
 
-    def plant(self: ColdStore, path: Path, segment: ColdSegment) -> None:
-        before = self.read_manifest(0)
+    def plant(self: ClusterStore, path: Path, segment: StoredSegment, *, is_named: bool) -> bool:
+        before = self.read_index("member-0")
         segments = [] if before is None else before.segments
-        self.write_manifest(ColdManifest(cluster_id=CLUSTER_ID, member_id=0, segments=[*segments, segment]))
-        put_segment(self, path, segment)
+        self.write_index(WriterIndex(cluster_id=CLUSTER_ID, writer="member-0", segments=[*segments, segment]))
+        return put_segment(self, path, segment, is_named=is_named)
 
-    monkeypatch.setattr(ColdStore, "put_segment", plant)
+    monkeypatch.setattr(ClusterStore, "put_segment", plant)
 
 
 def believe_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """The object is not read back, and the store keeps a half of it."""
-    monkeypatch.setattr(ColdStore, "put_segment", lambda self, path, segment: keep_half(self, path, segment))
 
+    def keep_half(self: ClusterStore, path: Path, segment: StoredSegment, *, is_named: bool) -> bool:
+        self.put(segment.name, path.read_bytes()[: TERM_LENGTH // 2])
+        return True
 
-def keep_half(store: ColdStore, path: Path, segment: ColdSegment) -> None:
-    ObjectStore(store.url).put(segment.name, path.read_bytes()[: TERM_LENGTH // 2])
+    monkeypatch.setattr(ClusterStore, "put_segment", keep_half)
 
 
 @pytest.mark.parametrize(
     ("plant", "found"),
     [
         (delete_before_the_object_is_whole, "deleted and nobody knows where it is"),
-        (write_the_manifest_before_the_object, "named and not whole"),
+        (write_the_index_before_the_object, "named and not whole"),
         (believe_the_store, "named and not whole"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -165,13 +166,14 @@ async def test_a_planted_bug_is_found(
     assert any(found in fault for fault in checker.faults)
 
 
-@pytest.mark.parametrize("step", range(0, 20, 4))
+@pytest.mark.parametrize("step", range(0, 30, 5))
 async def test_a_member_that_stops_at_any_step_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """The store is out of reach from one of its calls on, the member is stopped, and another start finds it well."""
     left = step
-    originals = {name: getattr(ObjectStore, name) for name in ("put", "put_file", "read", "read_range", "find_length")}
+    names = ("put", "put_file", "read", "read_range", "find_length", "list_names", "remove")
+    originals = {name: getattr(ObjectStore, name) for name in names}
 
     def limited(name: str) -> Callable[..., object]:
         def call(self: ObjectStore, *args: object) -> object:

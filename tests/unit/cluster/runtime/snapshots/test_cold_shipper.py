@@ -17,8 +17,6 @@ from tests.waiting import patient, wait_until
 from trimaran.archive import ArchiveError, ArchiveErrorCode, frames
 from trimaran.archive.cold.cache import SegmentCache
 from trimaran.archive.cold.file_system import readable_disk
-from trimaran.archive.cold.manifest import ColdManifest, ColdSegment
-from trimaran.archive.cold.store import ColdStore
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.disk.object_store import ObjectStore
 from trimaran.archive.files.catalog import read_catalog
@@ -26,11 +24,13 @@ from trimaran.archive.format.layout import COLD_RECORD_NAME
 from trimaran.archive.format.stored_names import StoredName
 from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.reading.verify import verify_recording
+from trimaran.archive.stored.cluster_store import ClusterStore
+from trimaran.archive.stored.index import StoredSegment, WriterIndex
 from trimaran.cluster.runtime.snapshots import cold_shipper
 
 
-def manifest(url: str, member_id: int = 0) -> ColdManifest:
-    found = ColdStore(f"{url}/{CLUSTER_ID}").read_manifest(member_id)
+def index(url: str, member_id: int = 0) -> WriterIndex:
+    found = ClusterStore(f"{url}/{CLUSTER_ID}").read_index(f"member-{member_id}")
     assert found is not None
     return found
 
@@ -52,7 +52,7 @@ async def test_a_replay_from_the_beginning_reads_what_left_the_disk(tmp_path: Pa
         assert await rig.replay() == whole_log()
         assert await rig.replay(2 * TERM_LENGTH) == whole_log()[2 * TERM_LENGTH :]
         assert rig.archive.readable_descriptor(0).start_position == 0
-        assert [segment.base_position for segment in manifest(url).segments] == [n * TERM_LENGTH for n in range(5)]
+        assert [segment.base_position for segment in index(url).segments] == [n * TERM_LENGTH for n in range(5)]
 
 
 async def test_the_cache_keeps_what_was_read_last_within_its_limit(tmp_path: Path, url: str) -> None:
@@ -90,15 +90,15 @@ async def test_a_restarted_member_reads_from_its_cold_storage_and_ships_on(tmp_p
         await rig.purge()
 
         assert await rig.replay() == whole_log()
-        assert len(manifest(url).segments) == 5
+        assert len(index(url).segments) == 5
 
 
-async def test_members_share_objects_and_each_has_a_manifest(tmp_path: Path, url: str) -> None:
+async def test_members_share_objects_and_each_has_an_index(tmp_path: Path, url: str) -> None:
     async with member(tmp_path / "0", url) as zero, member(tmp_path / "1", url, member_id=1) as one:
         await zero.purge()
         await one.purge()
 
-        assert manifest(url).segments == manifest(url, 1).segments
+        assert index(url).segments == index(url, 1).segments
         assert len(ObjectStore(f"{url}/{CLUSTER_ID}").list_names("segments")) == 5
 
 
@@ -110,7 +110,7 @@ async def test_a_member_that_lacks_the_beginning_reads_what_others_shipped(tmp_p
         await one.purge()
 
         assert await one.replay() == whole_log()
-        assert len(manifest(url, 1).segments) == 2
+        assert len(index(url, 1).segments) == 2
 
 
 async def test_while_the_store_fails_segments_stay_and_then_they_go(
@@ -133,13 +133,13 @@ async def test_while_the_store_fails_segments_stay_and_then_they_go(
         assert await rig.replay() == whole_log()
 
 
-async def test_a_segment_is_not_deleted_until_the_manifest_names_it(
+async def test_a_segment_is_not_deleted_until_the_index_names_it(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original, refused = ObjectStore.put, threading.Event()
 
     def refuse_once(self: ObjectStore, name: StoredName, data: bytes) -> None:
-        if "manifests/" in name and not refused.is_set():
+        if "indexes/member" in name and not refused.is_set():
             refused.set()
             raise OSError(5, "the store is down")
         original(self, name, data)
@@ -149,7 +149,7 @@ async def test_a_segment_is_not_deleted_until_the_manifest_names_it(
         await rig.purge(TERM_LENGTH)
 
         assert rig.shipper.standing.failed_count == 1
-        assert [segment.base_position for segment in manifest(url).segments] == [0]
+        assert [segment.base_position for segment in index(url).segments] == [0]
 
 
 async def test_a_store_that_hangs_stops_nobody(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,12 +194,12 @@ async def test_what_is_fetched_is_checked(tmp_path: Path, url: str) -> None:
     async with member(tmp_path / "0", url) as rig:
         await rig.purge()
         store = ObjectStore(f"{url}/{CLUSTER_ID}")
-        name = manifest(url).segments[1].name
+        name = index(url).segments[1].name
         data = bytearray(store.read(name))
         data[1000] ^= 1
         store.put(name, bytes(data))
 
-        with pytest.raises(ArchiveError, match=r"object=.*restore") as refused:
+        with pytest.raises(ArchiveError, match=r"object is damaged.*restore") as refused:
             await rig.replay()
         assert refused.value.code is ArchiveErrorCode.STORAGE_FAILED
         assert name in str(refused.value)
@@ -212,10 +212,10 @@ async def test_what_is_fetched_is_checked(tmp_path: Path, url: str) -> None:
 async def test_an_object_that_is_gone_is_named(tmp_path: Path, url: str) -> None:
     async with member(tmp_path / "0", url) as rig:
         await rig.purge()
-        name = manifest(url).segments[0].name
+        name = index(url).segments[0].name
         ObjectStore(f"{url}/{CLUSTER_ID}").remove(name)
 
-        with pytest.raises(ArchiveError, match=rf"{name}.*gone"):
+        with pytest.raises(ArchiveError, match=rf"missing.*{name}"):
             await rig.replay()
         assert await rig.replay(TERM_LENGTH) == whole_log()[TERM_LENGTH:]
 
@@ -263,17 +263,17 @@ async def test_a_store_over_http_that_refuses_and_cuts_gets_all_and_gives_it_bac
             await rig.purge()
 
             assert await rig.replay() == whole_log()
-        assert [segment.base_position for segment in manifest(url).segments] == [n * TERM_LENGTH for n in range(5)]
+        assert [segment.base_position for segment in index(url).segments] == [n * TERM_LENGTH for n in range(5)]
 
 
 def test_a_cached_segment_survives_a_power_loss(tmp_path: Path) -> None:
     """A cache trusts names: an empty file was read as damage of the log. Source: make power-backup SEED=25, round 2."""
     content, disk, url = b"s" * 5_000, MemoryFileSystem(), f"memory://{tmp_path.name}"
-    segment = ColdSegment(base_position=0, start_position=0, length=len(content), sha256=sha256(content).hexdigest())
+    segment = StoredSegment(base_position=0, start_position=0, length=len(content), sha256=sha256(content).hexdigest())
     ObjectStore(url).put(segment.name, content)
     cache = SegmentCache(Path("/cache"), limit_bytes=10_000, disk=disk)
 
-    assert cache.fetch(ColdStore(url, disk=disk), segment)
+    assert cache.fetch(ClusterStore(url, disk=disk), segment)
     disk.sync_directory(cache.directory)
     disk.crash()
 

@@ -1,6 +1,7 @@
-"""What must hold of cold storage: what manifests name is there and is the committed log, and nothing goes before that.
+"""What must hold of the log in an object store: what an index names is there and is the committed log, and stays.
 
-Read from the store and from the members' disks, as a power loss would leave them.
+That is so for members' cold storage and for backups, which share the objects. Read from the store and from the members'
+disks, as a power loss would leave them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from .....archive.cold.manifest import ColdManifest, ColdRecord, ColdSegment
+from .....archive.cold.record import ColdRecord
 from .....archive.format.layout import COLD_RECORD_NAME
+from .....archive.format.stored_names import NameKind
+from .....archive.stored.index import INDEXES, StoredSegment, WriterIndex
 from .....service_api import RemoteProtocolError
 from .....service_api.documents.document import read_document
 from ..cluster import DIRECTORY, Member
@@ -19,48 +22,52 @@ from ..world.expect import expect
 COLD: Final = "cold"
 """Members put log into cold storage before they remove it. Drawn once a seed, of those that remove any."""
 
-COLD_URL: Final = "sim://cold"
-_WHOLE: Final = "a segment that a manifest of cold storage names is there, and is the committed log"
+STORE_URL: Final = "sim://store"
+"""Of cold storage and of backups."""
+
+_WHOLE: Final = "a segment that an index names is there, and is the committed log"
 _RECORD_LIMIT_BYTES: Final = 1 << 20
 
 
-class ColdRules:
-    """Watches the cold storage of one cluster. Every method may raise `RuleBroken`."""
+class StoreRules:
+    """Watches what one cluster has in the store. Every method may raise `RuleBroken`."""
 
     def __init__(self, committed: bytearray) -> None:
         self._committed = committed
-        self._manifests: dict[str, ColdManifest] = {}
-        """By the URL of the manifest."""
+        self._indexes: dict[str, WriterIndex] = {}
+        """By their URL."""
         self._checked: dict[str, bytes] = {}
         """Objects that were found right, by URL."""
 
     def __repr__(self) -> str:
-        return f"<ColdRules manifests={len(self._manifests)} segments={self.segment_count}>"
+        return f"<StoreRules indexes={len(self._indexes)} segments={self.segment_count}>"
 
     @property
     def segment_count(self) -> int:
-        """How many segments manifests name."""
-        return len({segment.base_position for each in self._manifests.values() for segment in each.segments})
+        """How many segments members' indexes name."""
+        return len({base for index in self._indexes.values() if index.is_of_member for base in _bases(index)})
 
     def on_object(self, url: str, objects: dict[str, bytes]) -> None:
-        """An object was written or removed: a reader of a manifest finds what it names."""
-        if not url.startswith(f"{COLD_URL}/"):
+        """An object was written or removed: a reader of an index finds what it names."""
+        place, _, name = url.removeprefix(f"{STORE_URL}/").partition("/")
+        folder, _, file = name.partition("/")
+        if folder == INDEXES and NameKind.INDEX.fits(file):
+            index = read_document(WriterIndex, objects[url]) if url in objects else None
+            before = self._indexes.pop(url, None)
+            if before is not None and before.is_of_member:
+                lost = _bases(before) - _bases(index)
+                expect(not lost, "what is in cold storage stays there", url=url, lost=sorted(lost))
+            for segment in [] if index is None else index.segments:
+                self._expect_whole(f"{STORE_URL}/{place}", segment, objects)
+            if index is not None:
+                self._indexes[url] = index
             return
-        place, _, name = url.removeprefix(f"{COLD_URL}/").partition("/")
-        if name.startswith("manifests/"):
-            manifest, before = read_document(ColdManifest, objects[url]), self._manifests.get(url)
-            lost = _bases(before) - _bases(manifest)
-            expect(not lost, "what is in cold storage stays there", url=url, lost=sorted(lost))
-            self._manifests[url] = manifest
-            for segment in manifest.segments:
-                self._expect_whole(f"{COLD_URL}/{place}", segment, objects)
-            return
-        for manifest in self._manifests.values():
-            for segment in manifest.segments:
+        for index in self._indexes.values():
+            for segment in index.segments:
                 if segment.name == name:
-                    self._expect_whole(f"{COLD_URL}/{place}", segment, objects)
+                    self._expect_whole(f"{STORE_URL}/{place}", segment, objects)
 
-    def _expect_whole(self, place: str, segment: ColdSegment, objects: dict[str, bytes]) -> None:
+    def _expect_whole(self, place: str, segment: StoredSegment, objects: dict[str, bytes]) -> None:
         url = f"{place}/{segment.name}"
         data = objects.get(url)
         if data is not None and self._checked.get(url) is data:
@@ -81,7 +88,7 @@ class ColdRules:
         """A member removes a segment below its log: it is in the store, and its directory says so, durably."""
         if not member.config.cold_storage_url or path.parent != DIRECTORY / "archive":
             return
-        named = any(base_position in _bases(manifest) for manifest in self._manifests.values())
+        named = any(index.is_of_member and base_position in _bases(index) for index in self._indexes.values())
         data = member.machine.disk.durable_read(path.parent / COLD_RECORD_NAME, _RECORD_LIMIT_BYTES, 0)
         try:
             record = read_document(ColdRecord, data) if data else None
@@ -104,5 +111,5 @@ def waiting_bytes(member: Member) -> int:
     return 0 if standing is None else standing.pending_bytes
 
 
-def _bases(manifest: ColdManifest | None) -> set[int]:
-    return set() if manifest is None else {segment.base_position for segment in manifest.segments}
+def _bases(index: WriterIndex | None) -> set[int]:
+    return set() if index is None else {segment.base_position for segment in index.segments}

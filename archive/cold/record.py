@@ -1,8 +1,4 @@
-"""Documents of cold storage: each member's manifest in the store, and what a member's directory knows of the store.
-
-Objects are named by position and checksum, so members whose logs are the same write the same objects, once. Each member
-has a manifest of its own, so no two write one object with different content. A manifest takes 150 bytes a segment.
-"""
+"""Which segments of a log are in cold storage, by position, and what a member's directory says of them."""
 
 from __future__ import annotations
 
@@ -11,47 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from ...service_api.documents.document import (
-    ClusterIdLine,
-    Count,
-    DocumentPart,
-    Id,
-    Position,
-    SealedDocument,
-    Sha256Line,
-    read_document,
-)
+from ...service_api.documents.document import Count, Id, SealedDocument, read_document
 from ...service_api.errors import RemoteProtocolError
 from ..disk.file_system import OsFileSystem, ReadableFileSystem, read_file
 from ..errors import CorruptionError
 from ..format.descriptor import RecordingDescriptor
 from ..format.layout import COLD_RECORD_NAME, first_base_position
-from ..format.stored_names import StoredName
-
-
-class ColdSegment(DocumentPart):
-    """One segment of a log in the store: a whole segment file."""
-
-    base_position: Position
-    start_position: Position
-    """Where its first frame begins: at `base_position`, unless the log of who wrote it began later."""
-    length: Count
-    sha256: Sha256Line
-
-    @property
-    def name(self) -> StoredName:
-        """Its object, below the cluster's place in the store."""
-        return StoredName(f"segments/{self.base_position:019d}-{self.sha256}.rec")
-
-
-class ColdManifest(SealedDocument):
-    """What one member has put into the store, or has found there, whole."""
-
-    KIND: ClassVar[str] = "manifest of cold storage"
-
-    cluster_id: ClusterIdLine
-    member_id: Id
-    segments: list[ColdSegment]
+from ..stored.index import StoredSegment
 
 
 class ColdRecord(SealedDocument):
@@ -64,7 +26,7 @@ class ColdRecord(SealedDocument):
     recording_id: Id
     """The log in this archive."""
     cache_bytes: Count
-    segments: list[ColdSegment]
+    segments: list[StoredSegment]
     """Of all members, as they were last asked for."""
 
 
@@ -89,8 +51,8 @@ def read_record(directory: Path, disk: ReadableFileSystem | None = None) -> Cold
 class ColdIndex:
     """The cold segments of one log, by position."""
 
-    def __init__(self, segments: Iterable[ColdSegment] = ()) -> None:
-        self._by_base: dict[int, ColdSegment] = {}
+    def __init__(self, segments: Iterable[StoredSegment] = ()) -> None:
+        self._by_base: dict[int, StoredSegment] = {}
         self.add(segments)
 
     def __repr__(self) -> str:
@@ -99,19 +61,22 @@ class ColdIndex:
     def __len__(self) -> int:
         return len(self._by_base)
 
+    def __contains__(self, segment: StoredSegment) -> bool:
+        return self._by_base.get(segment.base_position) == segment
+
     @property
-    def segments(self) -> list[ColdSegment]:
+    def segments(self) -> list[StoredSegment]:
         """All of them, in order of position."""
         return [self._by_base[base] for base in sorted(self._by_base)]
 
-    def add(self, segments: Iterable[ColdSegment]) -> None:
+    def add(self, segments: Iterable[StoredSegment]) -> None:
         """Take segments in. Of two of one position that stays which has more frames, else the one that was there."""
         for segment in segments:
             known = self._by_base.get(segment.base_position)
             if known is None or segment.start_position < known.start_position:
                 self._by_base[segment.base_position] = segment
 
-    def find(self, base_position: int, descriptor: RecordingDescriptor) -> ColdSegment | None:
+    def find(self, base_position: int, descriptor: RecordingDescriptor) -> StoredSegment | None:
         """Find a segment of a recording by its base position; one of another length is none of it."""
         found = self._by_base.get(base_position)
         return found if found is not None and found.length == descriptor.segment_file_length else None

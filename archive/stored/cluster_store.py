@@ -1,0 +1,365 @@
+"""The objects of one cluster in a store. Every method blocks for as long as the store takes: call it in a thread.
+
+A segment is in the store once an index names it, and an index is written only after the object was read back whole and
+had its checksum. So a reader never meets half a segment.
+
+Who writes leaves a note while it does (`writing`), and looks then whether a prune runs; a prune leaves a note, and
+looks then whether somebody writes. Each puts its note before it looks, so one of the two sees the other and gives way:
+nothing is removed between the moment at which a writer finds an object there and that at which its index names it. Who
+waits for nobody is the reader. Rejected: to remove what has been without an index for some time. A writer may stand
+still for longer, between finding an object and naming it, and the log of a member may be nowhere else then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import ClassVar, Final, Self
+
+from ...service_api.documents.document import read_document
+from ...service_api.errors import ClusterError, RemoteProtocolError
+from ..disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_fully
+from ..disk.object_store import Objects, ObjectStore, OpenObjects
+from ..format.stored_names import NameKind, StoredName, take_name
+from .index import (
+    INDEXES,
+    NOTE_LIMIT_MS,
+    WRITING_PREFIX,
+    Note,
+    StoredFile,
+    StoredSegment,
+    WriterIndex,
+    index_name,
+    older_layout,
+    read_index,
+)
+
+_BACKUP_MANIFEST_OF_OLD: Final = StoredName("manifest.json")
+_COLD_MANIFESTS_OF_OLD: Final = "manifests"
+_BLOCK_BYTES: Final = 1 << 23
+"""What is asked of the store at once, and the memory that a copy takes."""
+
+
+class StoreError(ClusterError):
+    """The store could not be read or written, or what it has is not what was put there."""
+
+    retriable: ClassVar[bool] = True
+
+
+class StoreBusyError(StoreError):
+    """A prune runs while somebody is to write, or somebody writes while a prune is to run."""
+
+
+class ClusterStore:
+    """The objects below a URL, which ends with the id of the cluster. Files are on `disk`.
+
+    Raises:
+        ConfigurationError: the scheme of the URL is unknown, or its library is not installed.
+    """
+
+    def __init__(self, url: str, *, disk: FileSystem | None = None, open_objects: OpenObjects = ObjectStore) -> None:
+        self._disk: Final = OsFileSystem() if disk is None else disk
+        self._open_objects: Final = open_objects
+        self._objects: Final = open_objects(url)
+        self.url: Final = self._objects.url
+
+    def __repr__(self) -> str:
+        return f"<ClusterStore {self.url}>"
+
+    @classmethod
+    def below(
+        cls, url: str, cluster_id: str, *, disk: FileSystem | None = None, open_objects: OpenObjects = ObjectStore
+    ) -> Self:
+        """Open the place of a cluster below a URL, which several clusters may share.
+
+        Raises:
+            ConfigurationError: see the class.
+        """
+        return cls(f"{url.rstrip('/')}/{cluster_id}", disk=disk, open_objects=open_objects)
+
+    def refuse_older_layout(self) -> None:
+        """Refuse a place to which an older Trimaran wrote.
+
+        Raises:
+            ConfigurationError: it did.
+            StoreError: the store refused.
+        """
+        refuse_older_backup(self._open_objects(self.url.rpartition("/")[0]))
+        if any(name.endswith(".json") for name in self.list_names(_COLD_MANIFESTS_OF_OLD)):
+            raise older_layout(self.url, f"{_COLD_MANIFESTS_OF_OLD}/ of cold storage")
+
+    # --- indexes
+
+    def read_index(self, writer: str) -> WriterIndex | None:
+        """Read the index of a writer; None if it has none.
+
+        Raises:
+            StoreError: the store refused.
+            RemoteProtocolError: it is no index, or that of another writer.
+        """
+        name = index_name(writer)
+        data, place = self._read(name), f"{self.url}/{name}"
+        if data is None:
+            return None
+        index = read_index(data, place)
+        if index.writer != writer or index.cluster_id != self.url.rpartition("/")[2]:
+            raise RemoteProtocolError(
+                f"{place}: it is of cluster_id={index.cluster_id} and writer={index.writer}; move that object away"
+            )
+        return index
+
+    def read_indexes(self) -> list[WriterIndex]:
+        """Read the indexes of all writers; what else lies there, such as a copy of one, is nobody's.
+
+        Raises:
+            StoreError: the store refused.
+            RemoteProtocolError: one is no index.
+        """
+        names = [take_name(name, NameKind.INDEX) for name in self.list_names(INDEXES) if NameKind.INDEX.fits(name)]
+        found = [self.read_index(name.removesuffix(".json")) for name in names]
+        return [index for index in found if index is not None]
+
+    def write_index(self, index: WriterIndex) -> None:
+        """Name what is in the store; called through `writing`.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        self.put(index_name(index.writer), index.seal())
+
+    # --- those who write and those who remove
+
+    @contextmanager
+    def writing(self, writer: str, clock_ms: Callable[[], int]) -> Iterator[Callable[[WriterIndex], None]]:
+        """Keep prunes away while a writer writes objects; give what writes the index that names them.
+
+        Raises:
+            StoreBusyError: a prune runs, or the index comes so late that one may have; a later attempt goes on.
+            StoreError: the store refused.
+        """
+        begin_ms = clock_ms()
+
+        def write_index(index: WriterIndex) -> None:
+            if clock_ms() - begin_ms >= NOTE_LIMIT_MS // 2:
+                raise StoreBusyError(f"{writer} has taken too long to write to {self.url}; it is tried again")
+            self.write_index(index)
+
+        self.put(_writing_name(writer), Note(written_ms=begin_ms).seal())
+        try:
+            for pruning in self.notes(NameKind.PRUNING, begin_ms):
+                raise StoreBusyError(f"a prune runs: {self.url}/{pruning}; it is tried again")
+            yield write_index
+        except BaseException:
+            with suppress(StoreError):
+                self.remove(_writing_name(writer))
+            raise
+        self.remove(_writing_name(writer))
+
+    def stop_writing(self, writer: str) -> None:
+        """Remove the note that a process of this writer left, which has ended.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        if self._read(_writing_name(writer)) is not None:
+            self.remove(_writing_name(writer))
+
+    def notes(self, kind: NameKind, now_ms: int) -> Iterator[StoredName]:
+        """Yield the names of the notes of a kind that count.
+
+        Raises:
+            StoreError: the store refused.
+            RemoteProtocolError: one is no note.
+        """
+        for listed in self.list_names(INDEXES):
+            if not kind.fits(listed):
+                continue
+            name = StoredName(f"{INDEXES}/{take_name(listed, kind)}")
+            data = self._read(name)
+            try:
+                if data is not None and now_ms - read_document(Note, data).written_ms < NOTE_LIMIT_MS:
+                    yield name
+            except RemoteProtocolError as error:
+                raise type(error)(
+                    f"{self.url}/{name}: {error}; remove that object if nothing writes to the store"
+                ) from error
+
+    # --- segments and files
+
+    def put_segment(self, path: Path, segment: StoredSegment, *, is_named: bool) -> bool:
+        """Write the object of a segment if it is not there whole, and read it back; say whether it was written.
+
+        One that an index names was read back by who wrote that: only its length is looked at.
+
+        Raises:
+            StoreError: the store refused, or it gives back something else.
+        """
+        place = f"{self.url}/{segment.name}"
+        try:
+            if self._objects.find_length(segment.name) == segment.length and (
+                is_named or self._digest(segment.name, segment.length) == segment.sha256
+            ):
+                return False
+            self._objects.put_file(segment.name, path)
+            digest = self._digest(segment.name, segment.length)
+        except OSError as error:
+            raise _refused("write", place, error) from error
+        if digest != segment.sha256:
+            raise StoreError(
+                f"the store gives back something else than was written: object={place} sha256={digest} "
+                f"expected={segment.sha256}; the segment stays on the disk and is sent again"
+            )
+        return True
+
+    def fetch(self, name: StoredName, target: Path, *, length: int, digest: str) -> None:
+        """Write the beginning of an object to a new file, durably, and check it.
+
+        Raises:
+            StoreError: the store refused, has no such object, or another one; no file is left.
+            OSError: the disk refused.
+        """
+        disk = self._disk
+        handle = disk.open_file(target, create=True)
+        try:
+            for begin, data in self._checked_blocks(name, length, digest):
+                write_fully(disk, handle, data, begin)
+            disk.sync_file(handle)  # a cache is trusted by names, and a power loss could leave a name without the bytes
+        except BaseException:
+            disk.remove(target)
+            raise
+        finally:
+            disk.close_file(handle)
+
+    def check(self, file: StoredFile) -> None:
+        """Read what counts of an object, and compare its digest.
+
+        Raises:
+            StoreError: the store refused, has no such object, or another one.
+        """
+        for _ in self._checked_blocks(file.name, file.length, file.sha256):
+            continue
+
+    def _checked_blocks(self, name: StoredName, length: int, expected: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the blocks of an object; the end comes after the digest was found right.
+
+        An error of the code that uses a block is not raised in here.
+        """
+        place, digest = f"{self.url}/{name}", sha256()
+        remedy = "restore it from a version or a copy of the store, or use another backup or the log of a member"
+        try:
+            found = self._objects.find_length(name)
+            if found is None:
+                raise FileNotFoundError
+            for begin, data in self._blocks(name, min(found, length)):
+                digest.update(data)
+                yield begin, data
+        except FileNotFoundError as error:
+            raise StoreError(f"object is missing: {place}, which an index names; {remedy}") from error
+        except OSError as error:
+            raise _refused("read", place, error) from error
+        if found < length or digest.hexdigest() != expected:
+            raise StoreError(
+                f"object is damaged: {place} expected={length} bytes with sha256={expected} "
+                f"found={min(found, length)} bytes with sha256={digest.hexdigest()}; {remedy}"
+            )
+
+    def _blocks(self, name: StoredName, length: int) -> Iterator[tuple[int, bytes]]:
+        for begin in range(0, length, _BLOCK_BYTES):
+            yield begin, self._objects.read_range(name, begin, min(begin + _BLOCK_BYTES, length))
+
+    def _digest(self, name: StoredName, length: int) -> str:
+        digest = sha256()
+        for _, data in self._blocks(name, length):
+            digest.update(data)
+        return digest.hexdigest()
+
+    # --- the store, with its errors in words
+
+    def put(self, name: StoredName, data: bytes) -> None:
+        """Write a small object.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        try:
+            self._objects.put(name, data)
+        except OSError as error:
+            raise _refused("write", f"{self.url}/{name}", error) from error
+
+    def remove(self, name: StoredName) -> None:
+        """Remove an object; it may be gone already.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        try:
+            self._objects.remove(name)
+        except OSError as error:
+            raise _refused("remove", f"{self.url}/{name}", error) from error
+
+    def list_names(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted; none where it is not there.
+
+        Raises:
+            StoreError: the store refused.
+        """
+        try:
+            return self._objects.list_names(folder)
+        except OSError as error:
+            raise _refused("list", f"{self.url}/{folder}", error) from error
+
+    def _read(self, name: StoredName) -> bytes | None:
+        try:
+            return self._objects.read(name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _refused("read", f"{self.url}/{name}", error) from error
+
+
+def _writing_name(writer: str) -> StoredName:
+    return StoredName(f"{INDEXES}/{WRITING_PREFIX}{writer}.json")
+
+
+def refuse_older_backup(objects: Objects) -> None:
+    """Refuse a URL at which an older Trimaran put a backup.
+
+    Raises:
+        ConfigurationError: it did.
+        StoreError: the store refused.
+    """
+    try:
+        is_old = objects.find_length(_BACKUP_MANIFEST_OF_OLD) is not None
+    except OSError as error:
+        raise _refused("read", f"{objects.url}/{_BACKUP_MANIFEST_OF_OLD}", error) from error
+    if is_old:
+        raise older_layout(objects.url, f"{_BACKUP_MANIFEST_OF_OLD} of a backup")
+
+
+def digest_of_file(disk: FileSystem, path: Path, length: int) -> str:
+    """Return the digest of the first bytes of a file on a disk.
+
+    Raises:
+        ClusterError: the file is shorter.
+        OSError: the disk refused.
+    """
+    digest, done = sha256(), 0
+    with opened(disk, path) as handle:
+        while done < length:
+            data = read_fully(disk, handle, min(_BLOCK_BYTES, length - done), done)
+            if not data:
+                raise ClusterError(f"segment file is too short: path={path} length={done} expected={length}")
+            digest.update(data)
+            done += len(data)
+    return digest.hexdigest()
+
+
+def _refused(doing: str, place: str, error: OSError) -> StoreError:
+    advice = (
+        "the object is gone: restore it from a version or a copy of the store"
+        if isinstance(error, FileNotFoundError)
+        else "check the URL, the credentials and the network; it is tried again"
+    )
+    return StoreError(f"cannot {doing} {place}: {error.strerror or error}; {advice}")

@@ -1,0 +1,145 @@
+"""Removes from a store what nobody needs: old backups, and then the objects that no index names any more.
+
+A live member's only copy of a segment may be in the store, and so may a backup's, in one object. So a prune reads the
+indexes of all writers before it removes a segment, and members' indexes are never removed. It leaves a note and then
+looks whether somebody writes, as `cluster_store` says. The note has to be in the listing in which it looks for others:
+a store whose listings are late could hide an index from it, and is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...service_api.errors import ConfigurationError
+from ..format.stored_names import NameKind, StoredName, take_name
+from .cluster_store import ClusterStore, StoreBusyError
+from .index import INDEXES, NOTE_LIMIT_MS, PRUNING_PREFIX, SEGMENTS, Note, WriterIndex, index_name
+
+
+@dataclass(slots=True)
+class Pruned:
+    """What a prune of one cluster's place removed, and what stays."""
+
+    url: str
+    removed_backups: list[str]
+    kept_backups: list[str]
+    removed_count: int = 0
+    """How many objects went, the indexes among them."""
+    kept_segment_count: int = 0
+
+
+def prune(
+    store: ClusterStore,
+    *,
+    keep_count: int,
+    clock_ms: Callable[[], int],
+    wait: Callable[[], bool] = lambda: False,
+    draw_id: Callable[[], str] = lambda: secrets.token_hex(8),
+) -> Pruned:
+    """Keep the newest backups of a cluster, and remove what neither they nor any member needs.
+
+    Writers wait until it has ended. `wait` lets some time pass for those who write now, and returns whether to look
+    again.
+
+    Raises:
+        StoreBusyError: another prune runs, or somebody writes.
+        ConfigurationError: the store's listings are late, or an older Trimaran wrote what is there.
+        StoreError: the store refused. What was removed was not needed; a later prune goes on.
+        RemoteProtocolError: an index cannot be read: nothing is removed.
+    """
+    store.refuse_older_layout()
+    note, begin_ms = StoredName(f"{INDEXES}/{PRUNING_PREFIX}{draw_id()}.json"), clock_ms()
+    store.put(note, Note(written_ms=begin_ms).seal())
+    try:
+        _await_writers(store, note, clock_ms, wait)
+        return _Prune(store, begin_ms, clock_ms).run(keep_count)
+    finally:
+        store.remove(note)
+
+
+def _await_writers(
+    store: ClusterStore, note: StoredName, clock_ms: Callable[[], int], wait: Callable[[], bool]
+) -> None:
+    """Return once nobody writes and no other prune runs."""
+    while True:
+        prunes = [*store.notes(NameKind.PRUNING, clock_ms())]
+        if note not in prunes:
+            raise ConfigurationError(f"{store.url} cannot be pruned: its listings are late, {note} is not in them yet")
+        busy = [found for found in prunes if found != note] or [*store.notes(NameKind.WRITING, clock_ms())]
+        if not busy:
+            return
+        if len(prunes) > 1 or not wait():
+            raise StoreBusyError(
+                f"{store.url} is in use: {', '.join(busy)}; try again later, and remove that object if the process "
+                "that left it has ended"
+            )
+
+
+class _Prune:
+    """One prune under way, while nobody writes."""
+
+    def __init__(self, store: ClusterStore, begin_ms: int, clock_ms: Callable[[], int]) -> None:
+        self._store: Final = store
+        self._begin_ms, self._clock_ms = begin_ms, clock_ms
+        self._removed_count = 0
+
+    def run(self, keep_count: int) -> Pruned:
+        """Remove the indexes of old backups, and then objects."""
+        indexes = self._store.read_indexes()
+        dropped = _old_backups(indexes, keep_count)
+        for index in dropped:
+            self._remove(index_name(index.writer))
+        staying = [index for index in indexes if index not in dropped]
+        segment_count = self._sweep(SEGMENTS, NameKind.SEGMENT, _needed_segments(staying))
+        for folder in self._store.list_names(""):
+            if NameKind.WRITER.fits(folder):
+                writer = take_name(folder, NameKind.WRITER)
+                files = {file.name for index in staying if index.writer == writer for file in index.files}
+                self._sweep(writer, NameKind.PART, files)
+        return Pruned(
+            url=self._store.url,
+            removed_backups=[index.writer for index in dropped],
+            kept_backups=[index.writer for index in staying if not index.is_of_member],
+            removed_count=self._removed_count,
+            kept_segment_count=segment_count,
+        )
+
+    def _sweep(self, folder: str, kind: NameKind, needed: set[StoredName]) -> int:
+        """Remove the objects of a folder that are not needed; return how many stay."""
+        listed = [take_name(name, kind) for name in self._store.list_names(folder) if kind.fits(name)]
+        names = {StoredName(f"{folder}/{name}") for name in listed}
+        for name in sorted(names - needed):
+            self._remove(name)
+        return len(names & needed)
+
+    def _remove(self, name: StoredName) -> None:
+        if self._clock_ms() - self._begin_ms >= NOTE_LIMIT_MS // 2:
+            raise StoreBusyError(
+                f"this prune of {self._store.url} takes too long: writers no longer wait; run it again"
+            )
+        self._store.remove(name)
+        self._removed_count += 1
+
+
+def _needed_segments(indexes: list[WriterIndex]) -> set[StoredName]:
+    """Return the segments that members or backups need."""
+    return {name for index in indexes for name in index.names}
+
+
+def _old_backups(indexes: list[WriterIndex], keep_count: int) -> list[WriterIndex]:
+    """Return all but the newest backups. One whose first copy has not ended stays if it was begun after those."""
+    complete = sorted(
+        ((index.backup.written_ms, index.started_ms, index) for index in indexes if index.backup is not None),
+        key=lambda found: found[:2],
+        reverse=True,
+    )
+    newest_ms = max((started_ms for _, started_ms, _ in complete), default=0)
+    begun = [
+        index
+        for index in indexes
+        if not index.is_of_member and index.backup is None and complete and index.started_ms < newest_ms
+    ]
+    return [index for _, _, index in complete[keep_count:]] + begun
