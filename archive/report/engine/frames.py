@@ -87,7 +87,7 @@ class SqlDatabase:
         """
         self._failed.clear()
         try:
-            found = self.connection.sql(sql)
+            found: Any = self.connection.sql(sql)  # None after a statement without rows, which its types deny
             return None if found is None else found.to_arrow_table()
         except duckdb.Error as error:
             if self._failed:

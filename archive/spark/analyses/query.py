@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,8 +49,11 @@ def query(text: str, **frames: DataFrame) -> DataFrame:
     """
     names = re.compile(rf"\b(FROM|JOIN) ({'|'.join(frames)})\b")
     filled = names.sub(r"\1 {\2}", text.replace("{", "{{").replace("}", "}}"))
-    frame: Any = next(iter(frames.values()))
-    return frame.query(filled, frames) if isinstance(frame, EngineFrame) else frame.sparkSession.sql(filled, **frames)
+    frame = next(iter(frames.values()))
+    if isinstance(frame, EngineFrame):
+        return cast("DataFrame", frame.query(filled, frames))
+    named: dict[str, Any] = {**frames}
+    return frame.sparkSession.sql(filled, **named)
 
 
 def is_on_spark(frame: DataFrame) -> bool:
