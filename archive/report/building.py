@@ -19,7 +19,7 @@ from ...service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CL
 from ..reading.frame_batches import ReadProblem
 from ..reading.frame_columns import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses
-from ..spark.analyses.query import DataFrame, query
+from ..spark.analyses.sql import DataFrame, sql
 from ..spark.source.options import parse_options
 from ..spark.source.partitions import plan_read
 from . import sections, words
@@ -171,7 +171,7 @@ class LogWork:
         made.append(sections.elections(frame, snippet.elections(logs), note))
         if node_logs is not None:
             self._on_step("states of elections")
-            states = query(
+            states = sql(
                 "SELECT * FROM states ORDER BY entered_at DESC, member_id", states=analyses.election_states(node_logs)
             )
             frame, note = self._bounded(states, "the newest states")
@@ -180,7 +180,7 @@ class LogWork:
 
     def _traffic(self, snippet: Snippets) -> list[Section]:
         self._on_step("traffic of sessions")
-        whole = query(
+        whole = sql(
             "SELECT * FROM traffic ORDER BY messages DESC, cluster_session_id, service_id",
             traffic=analyses.session_traffic(self.log, interval=None),
         )
@@ -203,7 +203,7 @@ class LogWork:
 
     def _lives(self, snippet: Snippets) -> list[Section]:
         self._on_step("lives of sessions")
-        lives = query(
+        lives = sql(
             "SELECT * FROM lives ORDER BY messages DESC, cluster_session_id",
             lives=analyses.session_lives(self.log, events=self.events),
         )
@@ -228,7 +228,7 @@ class LogWork:
         if step <= 1:
             return rows.toPandas(), None
         text = f"SELECT * FROM timers WHERE xxhash64(position) % {step} = 0 ORDER BY recording_id, position"
-        taken = query(text, timers=rows).toPandas()
+        taken = sql(text, timers=rows).toPandas()
         return taken, f"This is of one timer event in {step}; the log has {words.count(fired)}."
 
     def _interval(self) -> tuple[int, str]:
@@ -250,7 +250,7 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
     head = totals.head(SESSION_LIMIT)
     sessions = [int(session) for session in head["cluster_session_id"].dropna()]
     services = [int(service) for service in head["service_id"].dropna()]
-    return query(
+    return sql(
         f"""
         SELECT recording_id, from_timestamp, to_timestamp, {_kept("cluster_session_id", sessions)},
             {_kept("service_id", services)}, sum(messages) AS messages, sum(application_bytes) AS application_bytes

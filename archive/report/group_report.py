@@ -15,7 +15,7 @@ import pandas as pd
 from ...service_api.errors import ConfigurationError
 from ..log.member_groups import common_group_count, group_path
 from ..spark import analyses
-from ..spark.analyses.query import query
+from ..spark.analyses.sql import sql
 from . import captions, figures, sections, words
 from .building import (
     LogReport,
@@ -146,13 +146,13 @@ def _of_group(section: Section, group_index: int) -> Section:
 
 def _last_leader(work: LogWork) -> str:
     terms = analyses.term_timeline(work.log, events=work.events)
-    frame = query("SELECT * FROM terms ORDER BY leadership_term_id DESC LIMIT 1", terms=terms).toPandas()
+    frame = sql("SELECT * FROM terms ORDER BY leadership_term_id DESC LIMIT 1", terms=terms).toPandas()
     is_known = len(frame) > 0 and pd.notna(frame.iloc[0]["leader_member_id"])
     return str(int(frame.iloc[0]["leader_member_id"])) if is_known else words.ABSENT
 
 
 def _traffic(work: LogWork, group_index: int, interval: str) -> Frame:
-    log = query(f"SELECT *, {group_index} AS `group` FROM log", log=work.log)
+    log = sql(f"SELECT *, {group_index} AS `group` FROM log", log=work.log)
     return analyses.group_traffic(log, interval=interval).toPandas()
 
 

@@ -2,7 +2,7 @@
 
 An analysis is written once, for both. `test_report_engine` holds the engines against each other; what an analysis
 finds is tested on the report's, in a tenth of the time, and all of it on Spark in the campaign. A test that computes
-frames itself does so with `query`, which asks the engine that a frame is of.
+frames itself does so with `sql`, which asks the engine that a frame is of.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import read_node_logs, scan_log
 from trimaran.archive.spark import analyses
-from trimaran.archive.spark.analyses.query import query
+from trimaran.archive.spark.analyses.sql import sql
 
 ENGINES: Final = ("report", "spark")
 """Both, for a test of what `test_report_engine` does not compare: `parametrize("engine", ENGINES, indirect=True)`."""
@@ -24,18 +24,18 @@ ENGINES: Final = ("report", "spark")
 
 def rows_where(log: DataFrame, condition: str) -> DataFrame:
     """Keep the rows of a frame of either engine of which a condition is true."""
-    return query(f"SELECT * FROM log WHERE {condition}", log=log)
+    return sql(f"SELECT * FROM log WHERE {condition}", log=log)
 
 
 def without(log: DataFrame, name: str) -> DataFrame:
     """Leave a column of a frame of either engine out."""
-    return query(f"SELECT * EXCEPT ({name}) FROM log", log=log)
+    return sql(f"SELECT * EXCEPT ({name}) FROM log", log=log)
 
 
 def with_changed(log: DataFrame, **columns: str) -> DataFrame:
     """Compute some columns of a frame of either engine again."""
     items = (f"{columns[name]} AS {name}" if name in columns else name for name in log.columns)
-    return query(f"SELECT {', '.join(items)} FROM log", log=log)
+    return sql(f"SELECT {', '.join(items)} FROM log", log=log)
 
 
 class AnalysisEngine(Protocol):

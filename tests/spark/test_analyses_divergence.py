@@ -11,7 +11,7 @@ from tests.spark.engines import rows_where, with_changed, without
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from trimaran.archive.spark.analyses import compare_members, differing_frames, divergence
-from trimaran.archive.spark.analyses.query import query
+from trimaran.archive.spark.analyses.sql import sql
 from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
@@ -123,7 +123,7 @@ def test_a_foreign_suffix_is_found_where_it_begins(sample_log: Callable[[str], D
     suffix = with_changed(rows_where(log, f"position >= {begin} and position % 64 = 0"), session_id="99")
     both = f"SELECT * FROM log WHERE position < {begin} UNION ALL SELECT * FROM suffix"
 
-    (overview,) = rows(divergence(log, query(both, log=log, suffix=suffix)))
+    (overview,) = rows(divergence(log, sql(both, log=log, suffix=suffix)))
 
     common = [position for position in positions if position < overview["stop_position"]]
     assert overview["diverges_at"] == overview["identical_to"] == begin
@@ -177,7 +177,7 @@ def test_a_byte_that_one_member_of_our_cluster_lost_is_found(
     killed = recorded_cluster.first.leader_member_id
     logs = {f"member-{i}": recorded_log(i) for i in range(3)}
     spoilt = f"member-{killed}"
-    (last,) = rows(query("SELECT max(position) AS position FROM log WHERE template_id = 1", log=logs[spoilt]))
+    (last,) = rows(sql("SELECT max(position) AS position FROM log WHERE template_id = 1", log=logs[spoilt]))
     place = last["position"]
 
     found = rows(compare_members(logs | {spoilt: flip(logs[spoilt], place, 32)}, block_length_bytes=65536))

@@ -85,6 +85,12 @@ def test_traffic_by_second_adds_up(sample_log: Callable[[str], DataFrame]) -> No
     assert {row["to_timestamp"] - row["from_timestamp"] for row in found} == {SECOND_US}
 
 
+@pytest.mark.parametrize("interval", ["", "second", "1 second'", "0.5 seconds", "1 second) FROM log --"])
+def test_what_is_no_length_of_time_is_refused(interval: str, sample_log: Callable[[str], DataFrame]) -> None:
+    with pytest.raises(ConfigurationError, match="interval="):
+        session_traffic(sample_log(SINGLE), interval=interval)
+
+
 def expected_lives(truth: LogTruth) -> dict[int, dict[str, Any]]:
     lives: dict[int, dict[str, Any]] = {}
     times: dict[int, list[int]] = defaultdict(list)

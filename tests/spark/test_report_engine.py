@@ -21,17 +21,17 @@ from tests.unit.archive.streams import extract_sample
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import list_problems, read_node_logs, scan_log
 from trimaran.archive.spark import analyses, problems
-from trimaran.archive.spark.analyses.query import query
+from trimaran.archive.spark.analyses.sql import sql
 
 Analysis = Callable[[DataFrame], DataFrame]
 
 
 def by_position(log: DataFrame) -> DataFrame:
-    return query("SELECT * FROM log ORDER BY position", log=log)
+    return sql("SELECT * FROM log ORDER BY position", log=log)
 
 
 def of_group(log: DataFrame) -> DataFrame:
-    return query("SELECT *, 1 AS `group` FROM log", log=log)
+    return sql("SELECT *, 1 AS `group` FROM log", log=log)
 
 
 OF_A_PAGE: Mapping[str, Analysis] = {
@@ -200,7 +200,7 @@ def test_what_members_logged_says_the_same_on_both(
 
     names = ", ".join(name for name in on_spark.columns if name != "line_number")
     lines = f"SELECT {names} FROM logs ORDER BY line"
-    assert_same(query(lines, logs=on_spark), query(lines, logs=on_ours))
+    assert_same(sql(lines, logs=on_spark), sql(lines, logs=on_ours))
     for analyse in (analyses.election_states, analyses.member_elections, analyses.refusals):
         assert_same(analyse(on_spark), analyse(on_ours))
     changes = analyses.elections(scan_log(database, directory, {}), on_ours)

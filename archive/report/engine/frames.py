@@ -14,7 +14,7 @@ import pyarrow as pa
 from duckdb.func import PythonUDFType
 
 from ....service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
-from ...spark.analyses.query import EngineFrame
+from ...spark.analyses.sql import EngineFrame
 
 _MACROS: Final = (
     "aggregate(list, initial, merge) AS list_reduce(list, merge, initial)",
@@ -111,7 +111,7 @@ class SqlFrame(EngineFrame):
         described = self._database.execute(f"DESCRIBE {self._sql}")
         return [str(name) for name in described["column_name"].to_pylist()]
 
-    def query(self, text: str, frames: Mapping[str, SqlFrame]) -> SqlFrame:
+    def sql(self, text: str, frames: Mapping[str, SqlFrame]) -> SqlFrame:
         """Return the query of a text of Spark's SQL; see `EngineFrame`."""
         text = _STRUCT.sub(_write_struct, text)
         text = _LAMBDA.sub(lambda found: f"lambda {found[1] or found[2]}: ", text)

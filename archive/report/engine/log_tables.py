@@ -18,7 +18,7 @@ from ...reading.frame_batches import ReadProblem
 from ...reading.frame_columns import choose_columns
 from ...reading.vector.columns import frame_schema
 from ...spark.analyses.node_logs import NODE_LOG_FIELDS
-from ...spark.analyses.query import DataFrame
+from ...spark.analyses.sql import DataFrame
 from ...spark.source.batch_reader import find_problems, read_partition
 from ...spark.source.options import parse_options
 from ...spark.source.partitions import plan_read

@@ -10,7 +10,7 @@ from ....service_api.errors import ConfigurationError
 from ....service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from ....service_api.wire.frame import FRAME_ALIGNMENT
 from .log_columns import END_POSITION, IS_DATA, check_columns, has_valid_checksum
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 BLOCK_LIMIT: Final = 4096
@@ -101,7 +101,7 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
         for kind in KNOWN_CHECKSUMS
     )
     contents = ", ".join(name for name in names if name != "session_id")
-    return query(
+    return sql(
         f"""
         SELECT {block_number(block_length_bytes)} AS block, bit_xor(xxhash64((position, {contents}))) AS digest,
             bit_xor(xxhash64((position, {"session_id" if "session_id" in names else 0}))) AS session_digest,
@@ -126,7 +126,7 @@ def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[s
         for kind in KNOWN_CHECKSUMS
         for side in "ab"
     )
-    (facts,) = query(
+    (facts,) = sql(
         f"""
         SELECT min(start_a) AS start_a, min(start_b) AS start_b, max(stop_a) AS stop_a, max(stop_b) AS stop_b,
             {has_kind}, {_blocks("by_contents")}, {_blocks("by_all")}

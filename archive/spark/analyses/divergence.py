@@ -32,7 +32,7 @@ from .block_digests import (
     digest_blocks,
 )
 from .log_columns import has_valid_checksum
-from .query import DataFrame, query, text_of
+from .sql import DataFrame, sql, text_of
 
 
 def divergence(
@@ -83,7 +83,7 @@ def differing_frames(
     """
     found = _compare(log_a, log_b, ignore, block_length_bytes)
     frames = _join(log_a, log_b, found, block_length_bytes)
-    return query("SELECT * FROM frames ORDER BY position", frames=frames)
+    return sql("SELECT * FROM frames ORDER BY position", frames=frames)
 
 
 def compare_members(
@@ -115,7 +115,7 @@ def compare_members(
     texts = [
         f"SELECT {text_of(a)} AS member_a, {text_of(b)} AS member_b, * FROM {name}" for name, (a, b, _) in pairs.items()
     ]
-    return query(" UNION ALL ".join(texts), **{name: overview for name, (_, _, overview) in pairs.items()})
+    return sql(" UNION ALL ".join(texts), **{name: overview for name, (_, _, overview) in pairs.items()})
 
 
 def _compare(log_a: DataFrame, log_b: DataFrame, ignore: Sequence[str], block_length_bytes: int) -> BlockComparison:
@@ -134,7 +134,7 @@ def _join(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_leng
     shown = ", ".join(name for name in (*COMPARED, *_CONTEXT) if name in log_a.columns and name in log_b.columns)
     changed = ", ".join(f"CASE WHEN a.{name} IS DISTINCT FROM b.{name} THEN '{name}' END" for name in found.names)
     condition = _condition(found, block_length_bytes)
-    return query(
+    return sql(
         f"""
         SELECT position, split(differences, ',') AS differences,
             {_checksum(log_a, "a", found.checksum_a)} AS checksum_a,
@@ -178,7 +178,7 @@ def _overview(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_
         "stop_b": found.stop_b,
     }
     numbers = {name: f"CAST({'NULL' if value is None else value} AS BIGINT)" for name, value in ranges.items()}
-    return query(
+    return sql(
         f"""
         SELECT CASE WHEN diverges_at IS NULL THEN '{_verdict_of_lengths(found)}' ELSE '{Verdict.DIFFERENT}' END
                 AS verdict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .log_columns import micros_between
 from .node_logs import member_elections, refusals
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 from .terms import term_timeline
 
 
@@ -34,7 +34,7 @@ def elections(log: DataFrame, node_logs: DataFrame | None = None, *, events: Dat
     Cost: that of `term_timeline`, and of reading the node logs.
     """
     before = "OVER (PARTITION BY recording_id ORDER BY leadership_term_id)"
-    changes = query(
+    changes = sql(
         f"""
         SELECT *, {micros_between("last_timestamp", "first_timestamp")} AS gap_us
         FROM (
@@ -50,7 +50,7 @@ def elections(log: DataFrame, node_logs: DataFrame | None = None, *, events: Dat
     )
     if node_logs is None:
         return changes
-    return query(
+    return sql(
         """
         SELECT /*+ BROADCAST(reasons) */
             recording_id, leadership_term_id, position, leader_before, leader_after, skipped_terms,
@@ -69,7 +69,7 @@ def _reasons(node_logs: DataFrame) -> DataFrame:
     """One row for each term in which an election closed."""
     of_term = "OVER (PARTITION BY leadership_term_id)"
     leader_closed_at = "CASE WHEN member_id = leader_member_id THEN closed_at END"
-    return query(
+    return sql(
         f"""
         SELECT leadership_term_id, start_reason, start_detail, start_member_id, started_at, leader_ready_at,
             {micros_between("started_at", "leader_ready_at")} AS election_us,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from ...reading.frame_columns import GROUP_COLUMN
 from .log_columns import check_columns, check_interval, micros_between
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 
 def group_traffic(log: DataFrame, *, interval: str = "1 second") -> DataFrame:
@@ -22,7 +22,7 @@ def group_traffic(log: DataFrame, *, interval: str = "1 second") -> DataFrame:
     """
     check_columns(log, "group_traffic", GROUP_COLUMN, "template_id", "timestamp")
     seconds = f"({micros_between('from_timestamp', 'to_timestamp')} / 1e6)"
-    return query(
+    return sql(
         f"""
         SELECT *, messages / {seconds} AS messages_per_s
         FROM (

@@ -13,7 +13,7 @@ from typing import Final
 
 from ....service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
 from .log_columns import BEGINS_MESSAGE, END_POSITION, ENDS_MESSAGE, IS_DATA, check_columns
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 BLOCK_LENGTH_BYTES: Final = 1 << 24
 FINDING_LIMIT: Final = 1000
@@ -82,7 +82,7 @@ def integrity(log: DataFrame) -> DataFrame:
     expected = " ".join(f"WHEN '{name}' THEN CAST({value} AS STRING)" for name, _, value, _ in _FINDINGS)
     actual = " ".join(f"WHEN '{name}' THEN CAST({value} AS STRING)" for name, _, _, value in _FINDINGS)
     in_block = "PARTITION BY recording_id, block ORDER BY position"
-    return query(
+    return sql(
         f"""
         WITH frames AS (
             SELECT recording_id, position, CAST(floor(position / {BLOCK_LENGTH_BYTES}) AS BIGINT) AS block,

@@ -24,7 +24,7 @@ from ....service_api.wire.frame import (
 from ....service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
 from ....service_api.wire.log.layout import MESSAGE_NAMES, SESSION_MESSAGE_HEADER
 from ...reading.frame_columns import GROUP_COLUMN
-from .query import DataFrame, is_on_spark
+from .sql import DataFrame, is_on_spark
 
 INT64_MAX: Final = (1 << 63) - 1
 _SERVICE_ID_SHIFT: Final = 56
@@ -62,44 +62,44 @@ def check_interval(interval: str) -> str:
 
 
 def has_flags(flags: int) -> str:
-    """Whether a row has all of these flags."""
+    """Test whether a row has all of these flags."""
     return f"((flags & {flags}) = {flags})"
 
 
 def micros_between(earlier: str, later: str) -> str:
-    """How many microseconds are between two timestamps; negative if the clock went back."""
+    """Count the microseconds between two timestamps; negative if the clock went back."""
     return f"(unix_micros({later}) - unix_micros({earlier}))"
 
 
 def aligned(length: str) -> str:
-    """How many bytes a length takes with its alignment."""
+    """Round a length up to the alignment of frames."""
     return f"((CAST({length} AS BIGINT) + {FRAME_ALIGNMENT - 1}) & {-FRAME_ALIGNMENT})"
 
 
 IS_DATA: Final = f"(type = {TYPE_DATA})"
-"""Whether a row is a data frame, not padding."""
+"""The condition that a row is a data frame, not padding."""
 IS_PADDING: Final = f"(type = {TYPE_PADDING})"
 BEGINS_MESSAGE: Final = f"({IS_DATA} AND {has_flags(FLAG_BEGIN)})"
-"""Whether a row is the first frame of a message."""
+"""The condition that a row is the first frame of a message."""
 ENDS_MESSAGE: Final = f"({IS_DATA} AND {has_flags(FLAG_END)})"
 ALIGNED_LENGTH: Final = aligned("frame_length")
-"""How many bytes of the log a frame takes, its alignment included."""
+"""The bytes of the log that a frame takes, its alignment included."""
 END_POSITION: Final = f"(position + {ALIGNED_LENGTH})"
-"""Where the frame after this one begins."""
+"""The position at which the frame after this one begins."""
 PAYLOAD_LENGTH: Final = f"(CASE WHEN {IS_DATA} THEN CAST(frame_length AS BIGINT) - {HEADER_LENGTH} ELSE 0 END)"
-"""How many bytes follow the frame's header; 0 for padding."""
+"""The number of bytes after the frame's header; 0 for padding."""
 APPLICATION_LENGTH: Final = (
     f"(CASE WHEN template_id = {SESSION_MESSAGE_HEADER}"
     f" THEN message_length - {MESSAGE_HEADER_LENGTH} - block_length END)"
 )
-"""How many bytes an application sent in a session message: what follows the message's fields, requests' included.
+"""The number of bytes that an application sent in a session message: after the fields of the message, or request.
 
 Needs template_id, block_length and message_length of whole messages; NULL for other messages.
 """
 SERVICE_ID: Final = (
     f"CAST(CASE WHEN cluster_session_id < 0 THEN (cluster_session_id & {INT64_MAX}) >> {_SERVICE_ID_SHIFT} END AS INT)"
 )
-"""Which service offered a message; NULL where a client did.
+"""The service that offered a message; NULL where a client did.
 
 A service's messages have the session id -2^63 + service_id * 2^56 + n.
 """
@@ -116,7 +116,7 @@ EXTENT: Final = f"""min(position) AS start_position, max({END_POSITION}) AS stop
 
 
 def has_valid_checksum(log: DataFrame, kind: ChecksumKind, prefix: str = "") -> str:
-    """Whether the session id of a data frame is its checksum, as where recordings have some; NULL without a frame.
+    """Test whether the session id of a data frame is its checksum, as where recordings have some; NULL without a frame.
 
     The checksum covers the payload and the zeros up to the next frame. `prefix` is that of the columns type,
     frame_length, session_id and payload, such as "a.".

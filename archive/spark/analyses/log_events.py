@@ -19,7 +19,7 @@ from ....service_api.wire.log.layout import (
     SESSION_OPEN_EVENT,
 )
 from .log_columns import BLOCK_LENGTH, block_enum, block_integer, check_columns, read_integer
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")
 _CLOSE_REASON: Final = block_enum(
@@ -37,7 +37,7 @@ def new_terms(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "new_terms", *_COLUMNS)
     at = FIELD_OFFSETS[NEW_LEADERSHIP_TERM_EVENT]
-    return query(
+    return sql(
         f"""
         SELECT recording_id, position, leadership_term_id, timestamp, term_base_log_position, leader_member_id,
             log_session_id, time_unit,
@@ -67,7 +67,7 @@ def sessions_opened(log: DataFrame) -> DataFrame:
     and the log was not read with messages=true.
     """
     check_columns(log, "sessions_opened", *_COLUMNS, "cluster_session_id", "correlation_id")
-    return query(
+    return sql(
         f"""
         SELECT recording_id, position, leadership_term_id, timestamp, cluster_session_id, correlation_id,
             response_stream_id, response_channel, encoded_principal
@@ -85,7 +85,7 @@ def sessions_closed(log: DataFrame) -> DataFrame:
     cluster_session_id and close_reason (CLIENT_ACTION, SERVICE_ACTION, TIMEOUT).
     """
     check_columns(log, "sessions_closed", *_COLUMNS, "cluster_session_id")
-    return query(
+    return sql(
         f"""
         SELECT recording_id, position, leadership_term_id, timestamp, cluster_session_id,
             {_CLOSE_REASON} AS close_reason
@@ -106,7 +106,7 @@ def session_ends(log: DataFrame) -> DataFrame:
     check_columns(log, "session_ends", *_COLUMNS, "cluster_session_id", "correlation_id")
     opened_at = f"CASE WHEN template_id = {SESSION_OPEN_EVENT} THEN position END"
     closed_at = f"CASE WHEN template_id = {SESSION_CLOSE_EVENT} THEN position END"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, cluster_session_id,
             max_by(correlation_id, {opened_at}) AS correlation_id,
@@ -131,7 +131,7 @@ def _session_events(log: DataFrame) -> DataFrame:
     Behind the block are two fields of bytes, each with its length before it. Each step reads one number more.
     """
     stream_id = block_integer(FIELD_OFFSETS[SESSION_OPEN_EVENT]["response_stream_id"], 4)
-    return query(
+    return sql(
         f"""
         SELECT *, string({_bytes("channel_begin", "channel_length")}) AS response_channel,
             {_bytes("principal_begin", read_integer("principal_begin", 4, is_signed=False))} AS encoded_principal

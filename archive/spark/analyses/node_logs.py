@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from .log_columns import check_columns, micros_between
-from .query import DataFrame, SparkSession, query
+from .sql import DataFrame, SparkSession, sql
 
 NODE_LOG_FIELDS: Final = (
     *("event string", "member_id int", "level string", "timestamp string", "reason string", "detail string"),
@@ -72,7 +72,7 @@ def election_states(node_logs: DataFrame) -> DataFrame:
 
     Cost: that of reading the logs, and a window by member over the events of elections.
     """
-    return query(
+    return sql(
         f"""
         SELECT member_id, election_number, closed_term_id AS leadership_term_id, state,
             timestamp AS entered_at, left_at,
@@ -101,7 +101,7 @@ def member_elections(node_logs: DataFrame) -> DataFrame:
     Cost: that of `election_states`.
     """
     is_start, is_end, changed = (f"FILTER (WHERE event = '{name}')" for name in (_STARTED, _CLOSED, _CHANGED))
-    return query(
+    return sql(
         f"""
         SELECT member_id, election_number, reason, detail, started_at, closed_at, leadership_term_id, leader_member_id,
             ballots, restarts, concat(`array`('INIT'), transform(changes, change -> change.new)) AS states,
@@ -139,7 +139,7 @@ def refusals(node_logs: DataFrame) -> DataFrame:
 
     Cost: that of `election_states`.
     """
-    return query(
+    return sql(
         f"""
         SELECT timestamp, member_id, event, reason, detail,
             coalesce(candidate_member_id, leader_member_id) AS refused_member_id,
@@ -159,7 +159,7 @@ def _elections(node_logs: DataFrame) -> DataFrame:
     check_columns(node_logs, "elections of members", *_ELECTION_COLUMNS)
     in_order = "OVER (PARTITION BY member_id ORDER BY timestamp, line_number)"
     whole = "OVER (PARTITION BY member_id, election_number)"
-    return query(
+    return sql(
         f"""
         SELECT *,
             max(CASE WHEN event = '{_CLOSED}' THEN leadership_term_id END) {whole} AS closed_term_id,

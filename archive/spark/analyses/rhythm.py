@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from .log_columns import ALIGNED_LENGTH, BEGINS_MESSAGE, END_POSITION, check_columns, check_interval, micros_between
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "timestamp")
 
@@ -25,7 +25,7 @@ def bursts(log: DataFrame, *, window: str = "1 second", limit: int = 20) -> Data
     """
     check_columns(log, "bursts", *_COLUMNS)
     seconds = f"({micros_between('from_timestamp', 'to_timestamp')} / 1e6)"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, from_timestamp, to_timestamp, first_position, messages, log_bytes,
             messages / {seconds} AS messages_per_s, times_mean
@@ -69,7 +69,7 @@ def gaps(log: DataFrame, *, longer_than_us: int = 1_000_000) -> DataFrame:
     of_term = """, min_by(leadership_term_id, position) AS first_term,
                     max_by(leadership_term_id, position) AS last_term"""
     over_terms = f", lag(last_term) {before} <> first_term AS over_terms"
-    return query(
+    return sql(
         f"""
         SELECT *
         FROM (

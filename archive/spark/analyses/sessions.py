@@ -16,7 +16,7 @@ from .log_columns import (
     micros_between,
 )
 from .log_events import session_ends
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 from .whole_messages import whole_messages
 
 QUANTILES: Final = (0.5, 0.99)
@@ -54,7 +54,7 @@ def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> Dat
     quantiles = ", ".join(
         f"element_at(quantiles, {place}) AS gap_us_p{int(q * 100)}" for place, q in enumerate(QUANTILES, 1)
     )
-    return query(
+    return sql(
         f"""
         SELECT recording_id, cluster_session_id, service_id, from_timestamp, to_timestamp, messages, application_bytes,
             messages / {seconds} AS messages_per_s, application_bytes / {seconds} AS bytes_per_s,
@@ -97,7 +97,7 @@ def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
     Cost: that of `whole_messages`, one shuffle by session, a sort by position within each, and one pass over `events`.
     """
     last = "coalesce(closed_timestamp, log_end)"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, cluster_session_id, correlation_id, opened_position, opened_timestamp,
             closed_position, closed_timestamp, close_reason,
@@ -122,14 +122,14 @@ def _session_messages(log: DataFrame) -> DataFrame:
     check_columns(log, "traffic of sessions", *_COLUMNS)
     # Fragments say nothing of their message: those of all messages are put together before the others are left out.
     parts = f"SELECT * FROM log WHERE template_id = {SESSION_MESSAGE_HEADER} OR NOT {has_flags(UNFRAGMENTED)}"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, position, timestamp, {SERVICE_ID} AS service_id,
             {CLIENT_SESSION_ID} AS cluster_session_id, {APPLICATION_LENGTH} AS application_length
         FROM messages
         WHERE template_id = {SESSION_MESSAGE_HEADER}
         """,
-        messages=whole_messages(query(parts, log=log)),
+        messages=whole_messages(sql(parts, log=log)),
     )
 
 
@@ -138,7 +138,7 @@ def _activity(log: DataFrame) -> DataFrame:
     check_columns(log, "lives of sessions", *_COLUMNS)
     # Messages that are not of a client are spread, not put into one partition of their own.
     in_session = f"OVER (PARTITION BY recording_id, coalesce({CLIENT_SESSION_ID}, -1 - position) ORDER BY position)"
-    return query(
+    return sql(
         f"""
         SELECT *
         FROM (

@@ -7,7 +7,7 @@ from typing import Final
 
 from ....service_api.errors import ConfigurationError
 from .log_columns import TEMPLATE_NAME, check_columns
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 from .whole_messages import MESSAGE_FIELDS, whole_messages
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -34,7 +34,7 @@ def payload_sizes(log: DataFrame, *, by: Sequence[str] = ("template_id",)) -> Da
     quantiles = ", ".join(
         f"element_at(quantiles, {place}) AS length_p{int(100 * q)}" for place, q in enumerate(_QUANTILES, 1)
     )
-    return query(
+    return sql(
         f"""
         SELECT recording_id, {names} {message if "template_id" in by else ""}
             messages, frames, message_bytes, length_min, {quantiles}, length_max, length_mean, log_bytes,
@@ -75,7 +75,7 @@ def payload_histogram(
     end = "CASE WHEN from_length = 0 THEN 1 ELSE 2 * from_length END"
     if bin_bytes is not None:
         begin, end = f"message_length - message_length % {bin_bytes}", f"from_length + {bin_bytes}"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, {names} from_length, {end} AS to_length, messages, message_bytes
         FROM (

@@ -22,7 +22,7 @@ from .log_columns import (
     check_columns,
     micros_between,
 )
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "template_id", "leadership_term_id"),
@@ -45,7 +45,7 @@ def summary(log: DataFrame) -> DataFrame:
     Cost: one pass, and an exact count of the distinct sessions.
     """
     check_columns(log, "summary", *_COLUMNS)
-    return query(
+    return sql(
         f"""
         SELECT recording_id, start_position, stop_position, stop_position - start_position AS length_bytes,
             first_timestamp, last_timestamp, duration_us,

@@ -6,7 +6,7 @@ from typing import Final
 
 from .log_columns import EXTENT, INT64_MAX, PAYLOAD_LENGTH, check_columns, micros_between
 from .log_events import new_terms
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "template_id", "leadership_term_id", "timestamp"),
@@ -39,7 +39,7 @@ def term_timeline(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
     check_columns(log, "term_timeline", *_COLUMNS)
     source = log if events is None else events
     in_order = "OVER (PARTITION BY recording_id ORDER BY leadership_term_id)"
-    return query(
+    return sql(
         f"""
         SELECT /*+ BROADCAST(leaders) */
             recording_id, leadership_term_id, leader_member_id, start_position, stop_position,
@@ -79,7 +79,7 @@ def leaders(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
 
     Cost: that of `term_timeline`.
     """
-    return query(
+    return sql(
         f"""
         SELECT *, {micros_between("from_timestamp", "to_timestamp")} AS duration_us
         FROM (
@@ -107,7 +107,7 @@ def _count_terms(log: DataFrame, events: DataFrame) -> DataFrame:
     Padding and the later frames of long messages do not name their term: it is the one whose first entry is the last
     before them.
     """
-    return query(
+    return sql(
         f"""
         SELECT recording_id, term_id, {EXTENT}, sum({PAYLOAD_LENGTH}) AS payload_bytes
         FROM (

@@ -8,7 +8,7 @@ from ....service_api.types import TimeUnit
 from ....service_api.wire.log.layout import TIMER_EVENT
 from ..source.timestamps import parse_time_unit
 from .log_columns import END_POSITION, check_columns, micros_between
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 SCHEDULED: Final = "timer_scheduled"
 CANCELLED: Final = "timer_cancelled"
@@ -43,7 +43,7 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
     check_columns(log, "timers", *names)
     if scheduled is None:
         before = "lag(timestamp) OVER (PARTITION BY recording_id, correlation_id ORDER BY position)"
-        return query(
+        return sql(
             f"""
             SELECT recording_id, position, correlation_id, timestamp AS fired_timestamp,
                 {micros_between(before, "timestamp")} AS since_last_us
@@ -55,7 +55,7 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
         )
     check_columns(scheduled, "timers", "kind", "correlation_id", "position", "deadline")
     unit = parse_time_unit(time_unit) or TimeUnit.MILLIS
-    steps = query(
+    steps = sql(
         f"""
         SELECT correlation_id, '{_FIRED}' AS kind, {END_POSITION} AS order_position, position,
             timestamp AS fired_timestamp, CAST(NULL AS TIMESTAMP) AS deadline, -1 AS ordinal
@@ -79,7 +79,7 @@ def _match(steps: DataFrame) -> DataFrame:
     A timer that fires and is set again while that entry is delivered has both at one position: it fired first.
     """
     same = "OVER (PARTITION BY correlation_id ORDER BY order_position, ordinal)"
-    return query(
+    return sql(
         f"""
         SELECT *, {micros_between("deadline", "fired_timestamp")} AS late_us
         FROM (

@@ -16,7 +16,7 @@ from .log_columns import (
     check_columns,
     has_flags,
 )
-from .query import DataFrame, query
+from .sql import DataFrame, sql
 
 MESSAGE_FIELDS: Final = MESSAGE_COLUMNS
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "term_id")
@@ -41,7 +41,7 @@ def whole_messages(log: DataFrame, *, padding: bool = False) -> DataFrame:
     lengths = f"{PAYLOAD_LENGTH} AS message_length, CAST(1 AS BIGINT) AS frames, {ALIGNED_LENGTH} AS log_bytes"
     whole = f"({IS_DATA} AND {has_flags(UNFRAGMENTED)})"
     in_order = "OVER (PARTITION BY recording_id, term_id ORDER BY position)"
-    return query(
+    return sql(
         f"""
         SELECT recording_id, position {kept}, {lengths} {f", {IS_PADDING} AS is_padding" if padding else ""}
         FROM log

@@ -28,7 +28,7 @@ from trimaran.archive.report.group_report import (
 from trimaran.archive.report.page import Page, Section
 from trimaran.archive.report.theme import REST
 from trimaran.archive.spark import analyses
-from trimaran.archive.spark.analyses.query import query
+from trimaran.archive.spark.analyses.sql import sql
 from trimaran.cluster.cli.app import build_app
 from trimaran.service_api.errors import ConfigurationError
 
@@ -169,7 +169,7 @@ def test_group_traffic_counts_what_each_group_logged(member: Path, tmp_path: Pat
     database = SqlDatabase(tmp_path)
     for index in range(2):
         log = scan_log(database, str(member / f"group-{index}"), {})
-        of_group = query(f"SELECT *, {index} AS `group` FROM log", log=log)
+        of_group = sql(f"SELECT *, {index} AS `group` FROM log", log=log)
         counted = analyses.group_traffic(of_group, interval="1 second").toPandas()
         sessions = analyses.session_traffic(log, interval="1 second").toPandas()
 
@@ -182,7 +182,7 @@ def test_group_traffic_counts_what_each_group_logged(member: Path, tmp_path: Pat
 def test_an_analysis_of_one_log_refuses_those_of_groups(member: Path, tmp_path: Path) -> None:
     """Planted: the logs of two groups as one, whose positions and recording ids are the same."""
     database = SqlDatabase(tmp_path)
-    log = query("SELECT *, 0 AS `group` FROM log", log=scan_log(database, str(member / "group-0"), {}))
+    log = sql("SELECT *, 0 AS `group` FROM log", log=scan_log(database, str(member / "group-0"), {}))
     for analysis in (analyses.summary, analyses.session_traffic, analyses.term_timeline, analyses.bursts):
         with pytest.raises(ConfigurationError, match=re.escape('log.where("group = 0").drop("group")')):
             analysis(log)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from trimaran.archive.report.engine.frames import SqlDatabase, SqlFrame
-from trimaran.archive.spark.analyses.query import query, text_of
+from trimaran.archive.spark.analyses.sql import sql, text_of
 
 
 @pytest.fixture
@@ -26,18 +26,18 @@ def table_of(database: SqlDatabase, **columns: list[Any]) -> SqlFrame:
 
 
 def values_of(frame: Any, expression: str) -> list[Any]:
-    return list(query(f"SELECT {expression} AS value FROM rows", rows=frame).toPandas()["value"])
+    return list(sql(f"SELECT {expression} AS value FROM rows", rows=frame).toPandas()["value"])
 
 
 def test_null_comes_first_in_every_order(database: SqlDatabase) -> None:
     frame: Any = table_of(database, id=[1, 2, 3], at=[5, None, 4])
 
     def ids(rest: str) -> list[int]:
-        return list(query(f"SELECT id FROM rows {rest}", rows=frame).toPandas()["id"])
+        return list(sql(f"SELECT id FROM rows {rest}", rows=frame).toPandas()["id"])
 
     assert ids("ORDER BY `at`") == [2, 3, 1]
     assert ids("ORDER BY `at` DESC") == [1, 3, 2]
-    assert list(query("SELECT id FROM rows ORDER BY `at`", rows=frame).limit(2).toPandas()["id"]) == [2, 3]
+    assert list(sql("SELECT id FROM rows ORDER BY `at`", rows=frame).limit(2).toPandas()["id"]) == [2, 3]
     assert ids("ORDER BY row_number() OVER (ORDER BY `at` DESC)") == [1, 3, 2]
 
 
@@ -93,7 +93,7 @@ def test_a_scan_is_read_anew_by_each_query_and_for_each_of_its_names(database: S
         yield from pa.table({"id": [1, 2]}).to_batches()
 
     frame: Any = database.scan(pa.schema([("id", pa.int64())]), read)
-    both = query("SELECT id, 'b' AS name FROM a FULL OUTER JOIN b USING (id)", a=frame, b=frame)
+    both = sql("SELECT id, 'b' AS name FROM a FULL OUTER JOIN b USING (id)", a=frame, b=frame)
 
     assert sorted(both.toPandas()["id"]) == [1, 2]
     assert sorted(both.toPandas()["id"]) == [1, 2]

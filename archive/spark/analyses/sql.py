@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     DataFrame = SparkSession = Any
 
-__all__ = ["DataFrame", "EngineFrame", "SparkSession", "is_on_spark", "query", "text_of"]
+__all__ = ["DataFrame", "EngineFrame", "SparkSession", "is_on_spark", "sql", "text_of"]
 
 
 class EngineFrame(ABC):
@@ -38,11 +38,11 @@ class EngineFrame(ABC):
     """
 
     @abstractmethod
-    def query(self, text: str, frames: Mapping[str, Any]) -> Self:
+    def sql(self, text: str, frames: Mapping[str, Any]) -> Self:
         """Return the query of a text in which `{name}` stands for a frame; `{{` is a brace."""
 
 
-def query(text: str, **frames: DataFrame) -> DataFrame:
+def sql(text: str, **frames: DataFrame) -> DataFrame:
     """Return what a text of SQL asks of frames, which FROM and JOIN call by the names of the arguments.
 
     Nothing runs until the rows are asked for. All frames are of one engine.
@@ -51,7 +51,7 @@ def query(text: str, **frames: DataFrame) -> DataFrame:
     filled = names.sub(r"\1 {\2}", text.replace("{", "{{").replace("}", "}}"))
     frame = next(iter(frames.values()))
     if isinstance(frame, EngineFrame):
-        return cast("DataFrame", frame.query(filled, frames))
+        return cast("DataFrame", frame.sql(filled, frames))
     named: dict[str, Any] = {**frames}
     return frame.sparkSession.sql(filled, **named)
 
