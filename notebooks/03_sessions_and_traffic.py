@@ -95,8 +95,8 @@ web_figures.hosts(by_host)
 
 # %%
 from examples.quota_watch import QuotaWatch
+from examples.replays_on_spark import scheduled_timers
 from trimaran.archive.spark.analyses import timers
-from trimaran.cluster.time_travel.spark import scheduled_timers
 
 watched = timers(log, scheduled_timers(spark, member, QuotaWatch, bound="recorded")).toPandas()
 figures.timers(watched)

@@ -42,7 +42,7 @@ tell(then)
 
 # %%
 from demo import figures as web_figures
-from trimaran.cluster.time_travel.spark import states_at
+from examples.replays_on_spark import states_at
 
 spark = create_session("time travel")
 end_position = replay_service(member, QuotaWatch, bound="recorded").log_position
@@ -63,7 +63,7 @@ web_figures.state_over_log(along)
 # write there is held against what a member did write, byte for byte.
 
 # %%
-from trimaran.cluster.time_travel.spark import snapshot_verdicts
+from examples.replays_on_spark import snapshot_verdicts
 
 snapshot_verdicts(spark, member, QuotaWatch).toPandas()
 

@@ -33,7 +33,6 @@ NEEDING_AN_EXTRA = (
         "trimaran.cluster.testing.machines",
         "trimaran.cluster.testing.plugin",
         "trimaran.cluster.testing.strategies",
-        "trimaran.cluster.time_travel.spark",
         "pyspark_trimaran",
     ),
 )

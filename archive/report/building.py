@@ -19,11 +19,10 @@ from ...service_api.wire.log.layout import NEW_LEADERSHIP_TERM_EVENT, SESSION_CL
 from ..reading.frame_batches import ReadProblem
 from ..reading.frame_columns import HEADER_COLUMNS, MESSAGE_COLUMNS
 from ..spark import analyses
-from ..spark.analyses.engine import DataFrame, F, use_engine
+from ..spark.analyses.sql import DataFrame, sql
 from ..spark.source.options import parse_options
 from ..spark.source.partitions import plan_read
 from . import sections, words
-from .engine import ENGINE
 from .engine.frames import SqlDatabase
 from .engine.log_tables import list_problems, read_node_logs, scan_log
 from .page import Fact, Page, Section
@@ -94,8 +93,8 @@ def build_report(request: ReportRequest, on_step: Callable[[str], None]) -> LogR
 
 @contextmanager
 def open_report_database() -> Iterator[SqlDatabase]:
-    """Open a database of a page's own, in a temporary directory, and use its engine for the analyses."""
-    with TemporaryDirectory(prefix="trimaran-report-") as directory, use_engine(ENGINE):
+    """Open a database of a page's own, in a temporary directory."""
+    with TemporaryDirectory(prefix="trimaran-report-") as directory:
         database = SqlDatabase(Path(directory))
         try:
             yield database
@@ -172,15 +171,18 @@ class LogWork:
         made.append(sections.elections(frame, snippet.elections(logs), note))
         if node_logs is not None:
             self._on_step("states of elections")
-            states = analyses.election_states(node_logs).orderBy(F.desc("entered_at"), "member_id")
+            states = sql(
+                "SELECT * FROM states ORDER BY entered_at DESC, member_id", states=analyses.election_states(node_logs)
+            )
             frame, note = self._bounded(states, "the newest states")
             made.append(sections.election_states(frame, snippet.election_states(logs), note))
         return made
 
     def _traffic(self, snippet: Snippets) -> list[Section]:
         self._on_step("traffic of sessions")
-        whole = analyses.session_traffic(self.log, interval=None).orderBy(
-            F.desc("messages"), "cluster_session_id", "service_id"
+        whole = sql(
+            "SELECT * FROM traffic ORDER BY messages DESC, cluster_session_id, service_id",
+            traffic=analyses.session_traffic(self.log, interval=None),
         )
         totals, note = self._bounded(whole, "the sessions with the most messages")
         interval_us, interval = self._interval()
@@ -201,7 +203,10 @@ class LogWork:
 
     def _lives(self, snippet: Snippets) -> list[Section]:
         self._on_step("lives of sessions")
-        lives = analyses.session_lives(self.log, events=self.events).orderBy(F.desc("messages"), "cluster_session_id")
+        lives = sql(
+            "SELECT * FROM lives ORDER BY messages DESC, cluster_session_id",
+            lives=analyses.session_lives(self.log, events=self.events),
+        )
         frame, note = self._bounded(lives, "the sessions with the most messages")
         made = [sections.session_lives(frame, snippet.session_lives(), note)]
         self._on_step("timers")
@@ -222,7 +227,8 @@ class LogWork:
         step = -(-fired // ROW_LIMIT)
         if step <= 1:
             return rows.toPandas(), None
-        taken = rows.where(F.pmod(F.xxhash64("position"), F.lit(step)) == 0).toPandas()
+        text = f"SELECT * FROM timers WHERE xxhash64(position) % {step} = 0 ORDER BY recording_id, position"
+        taken = sql(text, timers=rows).toPandas()
         return taken, f"This is of one timer event in {step}; the log has {words.count(fired)}."
 
     def _interval(self) -> tuple[int, str]:
@@ -244,15 +250,22 @@ def _sum_rest(traffic: DataFrame, totals: Frame) -> DataFrame:
     head = totals.head(SESSION_LIMIT)
     sessions = [int(session) for session in head["cluster_session_id"].dropna()]
     services = [int(service) for service in head["service_id"].dropna()]
-    return (
-        traffic.groupBy(
-            *("recording_id", "from_timestamp", "to_timestamp"),
-            F.when(F.col("cluster_session_id").isin(sessions), F.col("cluster_session_id")).alias("cluster_session_id"),
-            F.when(F.col("service_id").isin(services), F.col("service_id")).alias("service_id"),
-        )
-        .agg(F.sum("messages").alias("messages"), F.sum("application_bytes").alias("application_bytes"))
-        .orderBy("from_timestamp", "cluster_session_id", "service_id")
+    return sql(
+        f"""
+        SELECT recording_id, from_timestamp, to_timestamp, {_kept("cluster_session_id", sessions)},
+            {_kept("service_id", services)}, sum(messages) AS messages, sum(application_bytes) AS application_bytes
+        FROM traffic
+        GROUP BY 1, 2, 3, 4, 5
+        ORDER BY from_timestamp, 4, 5
+        """,
+        traffic=traffic,
     )
+
+
+def _kept(name: str, values: Sequence[int]) -> str:
+    """A column with only these values, and NULL for the others."""
+    is_kept = f"{name} IN ({', '.join(map(str, values))})" if values else "FALSE"
+    return f"CASE WHEN {is_kept} THEN {name} END AS {name}"
 
 
 def find_damage(request: ReportRequest) -> list[tuple[str, int | None, int | None, str]]:

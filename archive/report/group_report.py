@@ -15,7 +15,7 @@ import pandas as pd
 from ...service_api.errors import ConfigurationError
 from ..log.member_groups import common_group_count, group_path
 from ..spark import analyses
-from ..spark.analyses.engine import F
+from ..spark.analyses.sql import sql
 from . import captions, figures, sections, words
 from .building import (
     LogReport,
@@ -145,14 +145,15 @@ def _of_group(section: Section, group_index: int) -> Section:
 
 
 def _last_leader(work: LogWork) -> str:
-    terms = analyses.term_timeline(work.log, events=work.events).orderBy(F.desc("leadership_term_id")).limit(1)
-    frame = terms.toPandas()
+    terms = analyses.term_timeline(work.log, events=work.events)
+    frame = sql("SELECT * FROM terms ORDER BY leadership_term_id DESC LIMIT 1", terms=terms).toPandas()
     is_known = len(frame) > 0 and pd.notna(frame.iloc[0]["leader_member_id"])
     return str(int(frame.iloc[0]["leader_member_id"])) if is_known else words.ABSENT
 
 
 def _traffic(work: LogWork, group_index: int, interval: str) -> Frame:
-    return analyses.group_traffic(work.log.withColumn("group", F.lit(group_index)), interval=interval).toPandas()
+    log = sql(f"SELECT *, {group_index} AS `group` FROM log", log=work.log)
+    return analyses.group_traffic(log, interval=interval).toPandas()
 
 
 def _span_us(known: Sequence[Frame]) -> int:

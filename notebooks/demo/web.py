@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from examples.quota_watch import QuotaWatch
+from examples.replays_on_spark import replay_outputs
 from trimaran.archive.spark import decode_payload
-from trimaran.cluster.time_travel.spark import replay_outputs
 
 from .traffic import MIDNIGHT_S
 

@@ -63,11 +63,10 @@ def _report_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportE
 
 
 @pytest.fixture(params=["report", pytest.param("spark", marks=pytest.mark.campaign)])
-def engine(request: pytest.FixtureRequest) -> Iterator[AnalysisEngine]:
-    """The engine that analyses run on while the test does: see `engines`."""
+def engine(request: pytest.FixtureRequest) -> AnalysisEngine:
+    """The engine that reads what the test analyses: see `engines`."""
     chosen: AnalysisEngine = request.getfixturevalue(f"_{request.param}_engine")
-    with chosen.in_use():
-        yield chosen
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -1,34 +1,45 @@
 """The engines that the analyses run on, as their tests see them: Spark, and the report's, which needs no Java.
 
 An analysis is written once, for both. `test_report_engine` holds the engines against each other; what an analysis
-finds is tested on the report's, in a tenth of the time, and all of it on Spark in the campaign. What a test computes
-itself it writes with `F`, which is that of the engine in use.
+finds is tested on the report's, in a tenth of the time, and all of it on Spark in the campaign. A test that computes
+frames itself does so with `sql`, which asks the engine that a frame is of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trimaran.archive.report.engine import ENGINE
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import read_node_logs, scan_log
 from trimaran.archive.spark import analyses
-from trimaran.archive.spark.analyses.engine import use_engine
+from trimaran.archive.spark.analyses.sql import sql
 
 ENGINES: Final = ("report", "spark")
 """Both, for a test of what `test_report_engine` does not compare: `parametrize("engine", ENGINES, indirect=True)`."""
 
 
-class AnalysisEngine(Protocol):
-    """What reads logs into frames, to which analyses apply while it is in use."""
+def rows_where(log: DataFrame, condition: str) -> DataFrame:
+    """Keep the rows of a frame of either engine of which a condition is true."""
+    return sql(f"SELECT * FROM log WHERE {condition}", log=log)
 
-    def in_use(self) -> Any:
-        """A context manager: analyses are built for this engine."""
+
+def without(log: DataFrame, name: str) -> DataFrame:
+    """Leave a column of a frame of either engine out."""
+    return sql(f"SELECT * EXCEPT ({name}) FROM log", log=log)
+
+
+def with_changed(log: DataFrame, **columns: str) -> DataFrame:
+    """Compute some columns of a frame of either engine again."""
+    items = (f"{columns[name]} AS {name}" if name in columns else name for name in log.columns)
+    return sql(f"SELECT {', '.join(items)} FROM log", log=log)
+
+
+class AnalysisEngine(Protocol):
+    """What reads logs into frames, to which analyses apply."""
 
     def read_log(self, path: Path, **options: str) -> DataFrame:
         """The log of a member; `options` are those of `aeron_archive`."""
@@ -43,10 +54,6 @@ class SparkEngine:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        yield
-
     def read_log(self, path: Path, **options: str) -> DataFrame:
         return self._spark.read.format("aeron_archive").options(**options).load(str(path))
 
@@ -59,11 +66,6 @@ class ReportEngine:
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        with use_engine(ENGINE):
-            yield
 
     def read_log(self, path: Path, **options: str) -> DataFrame:
         return scan_log(self._database, str(path), options)

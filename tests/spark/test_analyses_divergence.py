@@ -7,10 +7,11 @@ from collections.abc import Callable
 import pytest
 from pyspark.sql import DataFrame
 
+from tests.spark.engines import rows_where, with_changed, without
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from trimaran.archive.spark.analyses import compare_members, differing_frames, divergence
-from trimaran.archive.spark.analyses.engine import F
+from trimaran.archive.spark.analyses.sql import sql
 from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
@@ -21,13 +22,8 @@ FAILOVER = "three-node-failover-node"
 
 def flip(log: DataFrame, position: int, byte: int) -> DataFrame:
     """Set one byte of the payload of one frame to 0xFF."""
-    before, after = F.substr("payload", F.lit(1), F.lit(byte)), F.substr("payload", F.lit(byte + 2), F.lit(1 << 20))
-    flipped = F.concat(before, F.lit(b"\xff"), after)
-    return log.withColumn("payload", F.when(F.col("position") == position, flipped).otherwise(F.col("payload")))
-
-
-def replace(log: DataFrame, name: str, expression: str) -> DataFrame:
-    return log.withColumn(name, F.expr(expression))
+    flipped = f"substr(payload, 1, {byte}) || x'ff' || substr(payload, {byte + 2}, {1 << 20})"
+    return with_changed(log, payload=f"if(position = {position}, {flipped}, payload)")
 
 
 def test_the_members_of_a_real_cluster_have_equal_logs(sample_log: Callable[[str], DataFrame]) -> None:
@@ -78,12 +74,12 @@ def test_session_ids_say_nothing_where_one_log_alone_has_checksums(
     sample_log: Callable[[str], DataFrame], name: str
 ) -> None:
     log = sample_log(name)
-    plain = replace(log, "session_id", "1447082106")
+    plain = with_changed(log, session_id="1447082106")
     position = LogTruth(name).of("SessionMessageHeader")[300].position
 
     (same,) = rows(divergence(log, plain))
     (different,) = rows(divergence(log, flip(plain, position, 33)))
-    (session_ids,) = rows(divergence(plain, replace(plain, "session_id", "if(position = 96, 5, session_id)")))
+    (session_ids,) = rows(divergence(plain, with_changed(plain, session_id="if(position = 96, 5, session_id)")))
 
     assert (same["verdict"], same["differing_frames"]) == ("equal", 0)
     assert (different["diverges_at"], different["differences"]) == (position, ["payload"])
@@ -95,10 +91,9 @@ def test_session_ids_say_nothing_where_the_logs_have_checksums_of_two_kinds(
     sample_log: Callable[[str], DataFrame],
 ) -> None:
     log = sample_log(CRC32C)
-    aligned = F.expr("frame_length - 32 + (32 - frame_length % 32) % 32")
-    crc32 = F.crc32(F.rpad("payload", aligned, F.lit(b"\0")))
-    signed = (crc32 - F.when(crc32 >= 1 << 31, 1 << 32).otherwise(0)).cast("int")
-    other = log.withColumn("session_id", F.when(F.col("type") == 1, signed).otherwise(F.col("session_id")))
+    crc32 = "crc32(rpad(payload, frame_length - 32 + (32 - frame_length % 32) % 32, x'00'))"
+    signed = f"CAST(({crc32} + {1 << 31}) % {1 << 32} - {1 << 31} AS INT)"
+    other = with_changed(log, session_id=f"if(type = 1, {signed}, session_id)")
     position = LogTruth(CRC32C).of("SessionMessageHeader")[300].position
 
     (same,) = rows(divergence(log, other))
@@ -111,9 +106,9 @@ def test_session_ids_say_nothing_where_the_logs_have_checksums_of_two_kinds(
 
 def test_where_a_purged_log_begins_its_checksums_are_looked_at(sample_log: Callable[[str], DataFrame]) -> None:
     """A few frames in the middle of a block, which begin at whole 64 KiB, as each log does."""
-    log = replace(sample_log(CRC32C).where("position < 2000"), "position", "position + 196608")
+    log = with_changed(rows_where(sample_log(CRC32C), "position < 2000"), position="position + 196608")
 
-    (found,) = rows(divergence(log, replace(log, "session_id", "7")))
+    (found,) = rows(divergence(log, with_changed(log, session_id="7")))
 
     assert (found["verdict"], found["start_position"]) == ("equal", 196608)
 
@@ -125,9 +120,10 @@ def test_a_foreign_suffix_is_found_where_it_begins(sample_log: Callable[[str], D
     positions = [frame["position"] for frame in truth.frames if frame["position"] >= begin]
     kept = [position for position in positions if position % 64 == 0]
     log = sample_log(f"{FAILOVER}0")
-    suffix = replace(log.where(f"position >= {begin} and position % 64 = 0"), "session_id", "99")
+    suffix = with_changed(rows_where(log, f"position >= {begin} and position % 64 = 0"), session_id="99")
+    both = f"SELECT * FROM log WHERE position < {begin} UNION ALL SELECT * FROM suffix"
 
-    (overview,) = rows(divergence(log, log.where(f"position < {begin}").unionByName(suffix)))
+    (overview,) = rows(divergence(log, sql(both, log=log, suffix=suffix)))
 
     common = [position for position in positions if position < overview["stop_position"]]
     assert overview["diverges_at"] == overview["identical_to"] == begin
@@ -140,11 +136,11 @@ def test_a_foreign_suffix_is_found_where_it_begins(sample_log: Callable[[str], D
 
 def test_a_log_that_is_behind_or_purged_is_not_different(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log(SINGLE)
-    behind, purged = log.where("position < 500000"), log.where("position >= 131072")
+    behind, purged = rows_where(log, "position < 500000"), rows_where(log, "position >= 131072")
 
     (shorter,) = rows(divergence(log, behind))
     (longer,) = rows(divergence(behind, purged, block_length_bytes=65536))
-    (apart,) = rows(divergence(log.where("position < 131072"), purged))
+    (apart,) = rows(divergence(rows_where(log, "position < 131072"), purged))
 
     assert (shorter["verdict"], shorter["identical_to"]) == ("a is longer", shorter["stop_b"])
     assert (longer["verdict"], longer["start_position"], longer["stop_position"]) == (
@@ -159,7 +155,7 @@ def test_a_frame_that_one_member_lacks_is_told(sample_log: Callable[[str], DataF
     position = LogTruth(SINGLE).entries[50].position
     log = sample_log(SINGLE)
 
-    frames = rows(differing_frames(log, log.where(f"position <> {position}")))
+    frames = rows(differing_frames(log, rows_where(log, f"position <> {position}")))
 
     assert [(f["position"], f["differences"], f["b"]) for f in frames] == [(position, ["only in a"], None)]
 
@@ -168,7 +164,7 @@ def test_what_cannot_be_compared_is_refused(sample_log: Callable[[str], DataFram
     log = sample_log(SINGLE)
 
     with pytest.raises(ConfigurationError, match=r"divergence.*missing=payload"):
-        divergence(log.drop("payload"), log)
+        divergence(without(log, "payload"), log)
     with pytest.raises(ConfigurationError, match=r"ignore='colour' .*frame_length"):
         divergence(log, log, ignore=["colour"])
 
@@ -181,7 +177,7 @@ def test_a_byte_that_one_member_of_our_cluster_lost_is_found(
     killed = recorded_cluster.first.leader_member_id
     logs = {f"member-{i}": recorded_log(i) for i in range(3)}
     spoilt = f"member-{killed}"
-    (last,) = rows(logs[spoilt].where("template_id = 1").agg(F.max("position").alias("position")))
+    (last,) = rows(sql("SELECT max(position) AS position FROM log WHERE template_id = 1", log=logs[spoilt]))
     place = last["position"]
 
     found = rows(compare_members(logs | {spoilt: flip(logs[spoilt], place, 32)}, block_length_bytes=65536))

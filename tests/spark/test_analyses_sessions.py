@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.spark.engines import AnalysisEngine
+from tests.spark.engines import AnalysisEngine, rows_where
 from tests.spark.log_truth import Entry, LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from tests.unit.archive.spark.written_logs import Entry as log_entry  # noqa: N813
@@ -85,6 +85,12 @@ def test_traffic_by_second_adds_up(sample_log: Callable[[str], DataFrame]) -> No
     assert {row["to_timestamp"] - row["from_timestamp"] for row in found} == {SECOND_US}
 
 
+@pytest.mark.parametrize("interval", ["", "second", "1 second'", "0.5 seconds", "1 second) FROM log --"])
+def test_what_is_no_length_of_time_is_refused(interval: str, sample_log: Callable[[str], DataFrame]) -> None:
+    with pytest.raises(ConfigurationError, match="interval="):
+        session_traffic(sample_log(SINGLE), interval=interval)
+
+
 def expected_lives(truth: LogTruth) -> dict[int, dict[str, Any]]:
     lives: dict[int, dict[str, Any]] = {}
     times: dict[int, list[int]] = defaultdict(list)
@@ -139,9 +145,9 @@ def test_the_lives_of_sessions_are_those_of_the_truth(sample_log: Callable[[str]
 def test_a_session_that_was_opened_before_the_log_begins_has_no_opening(
     sample_log: Callable[[str], DataFrame],
 ) -> None:
-    found = {
-        row["cluster_session_id"]: row for row in rows(session_lives(sample_log(SINGLE).where("position > 448000")))
-    }
+    log = rows_where(sample_log(SINGLE), "position > 448000")
+
+    found = {row["cluster_session_id"]: row for row in rows(session_lives(log))}
 
     assert found[1]["opened_position"] is None
     assert found[1]["lifetime_us"] is None

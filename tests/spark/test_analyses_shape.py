@@ -9,10 +9,9 @@ from statistics import mean
 import pytest
 from pyspark.sql import DataFrame
 
-from tests.spark.engines import ENGINES
+from tests.spark.engines import ENGINES, rows_where, with_changed
 from tests.spark.log_truth import LogTruth, rows
 from trimaran.archive.spark.analyses import integrity, payload_histogram, payload_sizes, summary
-from trimaran.archive.spark.analyses.engine import F
 from trimaran.service_api.errors import ConfigurationError
 
 SINGLE = "single-node-node0"
@@ -102,11 +101,6 @@ def test_the_summary_is_that_of_the_truth(name: str, sample_log: Callable[[str],
     assert sum(found[part] for part in parts) == found["length_bytes"]
 
 
-def changed(log: DataFrame, **columns: str) -> DataFrame:
-    """The log with some columns computed again."""
-    return log.withColumns({name: F.expr(text) for name, text in columns.items()})
-
-
 def test_nothing_is_wrong_with_a_real_log(sample_log: Callable[[str], DataFrame]) -> None:
     assert rows(integrity(sample_log(FAILOVER))) == []
 
@@ -119,8 +113,8 @@ def test_what_is_wrong_with_a_log_is_found_where_it_is(sample_log: Callable[[str
     gone, longer, term, stream, offset, late, back, kind = whole[10:810:100]
     (parts, *_) = [e for e in truth.entries if sum(f["type"] for f in e.frames) > 1 and e.position > kind.position]
     after = {e.position: truth.entries[i + 1] for i, e in enumerate(truth.entries[:-1])}
-    log = changed(
-        sample_log(FAILOVER).where(f"position not in ({gone.position}, {parts.position})"),
+    log = with_changed(
+        rows_where(sample_log(FAILOVER), f"position not in ({gone.position}, {parts.position})"),
         frame_length=f"if(position = {longer.position}, frame_length + 32, frame_length)",
         term_id=f"if(position = {term.position}, 77, term_id)",
         stream_id=f"if(position = {stream.position}, 7, stream_id)",

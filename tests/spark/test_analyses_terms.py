@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from tests.spark.engines import ENGINES, AnalysisEngine
+from tests.spark.engines import ENGINES, AnalysisEngine, rows_where, with_changed, without
 from tests.spark.log_truth import LogTruth, rows
 from tests.spark.recorded_cluster import RecordedCluster
 from trimaran.archive.spark.analyses import (
@@ -21,7 +21,6 @@ from trimaran.archive.spark.analyses import (
     refusals,
     term_timeline,
 )
-from trimaran.archive.spark.analyses.engine import F
 from trimaran.service_api.errors import ConfigurationError
 
 UNITS = {"MILLIS": "ms", "MICROS": "us", "NANOS": "ns"}
@@ -88,7 +87,7 @@ def test_a_log_without_its_beginning_has_a_first_term_without_a_leader(sample_lo
     """A purge moves the start of a log after the first entry of its term."""
     expected = expected_terms(LogTruth("three-node-failover-node0"))
 
-    timeline = rows(term_timeline(sample_log("three-node-failover-node0").where("position >= 65536")))
+    timeline = rows(term_timeline(rows_where(sample_log("three-node-failover-node0"), "position >= 65536")))
 
     assert [term["leader_member_id"] for term in timeline] == [None, 2, 1]
     assert timeline[0]["start_position"] == 65536
@@ -99,11 +98,11 @@ def test_a_log_without_its_beginning_has_a_first_term_without_a_leader(sample_lo
 def test_leadership_events_may_come_from_a_second_dataframe(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log("three-node-failover-node0")
 
-    timeline = rows(term_timeline(log.drop("payload"), events=log))
+    timeline = rows(term_timeline(without(log, "payload"), events=log))
 
     assert [term["leader_member_id"] for term in timeline] == [0, 2, 1]
     with pytest.raises(ConfigurationError, match=r"new_terms.*missing=payload"):
-        term_timeline(log.drop("payload"))
+        term_timeline(without(log, "payload"))
 
 
 def test_the_elections_of_a_log_say_who_led_before_and_after(sample_log: Callable[[str], DataFrame]) -> None:
@@ -214,6 +213,6 @@ def test_refusals_are_told_with_the_election_that_they_came_in(engine: AnalysisE
 
 def test_terms_that_nothing_came_of_are_counted(sample_log: Callable[[str], DataFrame]) -> None:
     log = sample_log("three-node-failover-node0")
-    skipped = log.withColumn("leadership_term_id", F.expr("if(leadership_term_id = 2, 5, leadership_term_id)"))
+    skipped = with_changed(log, leadership_term_id="if(leadership_term_id = 2, 5, leadership_term_id)")
 
     assert [change["skipped_terms"] for change in rows(elections(skipped))] == [None, 0, 3]

@@ -12,6 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from examples.replays_on_spark import (
+    replay_outputs,
+    scheduled_timers,
+    snapshot_verdicts,
+    states_at,
+    what_if_frame,
+)
 from tests.s3_server import BUCKET, S3Server
 from tests.unit.cluster.time_travel.ledger import FeeLedger, Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded, record
@@ -21,13 +28,6 @@ from trimaran.archive.spark.analyses import timers
 from trimaran.cluster.operating.backup.shipping import ship_backup
 from trimaran.cluster.runtime.files.cluster_id_file import ClusterIdFile
 from trimaran.cluster.time_travel import MemberLog, Output, OutputKind, replay_service, what_if
-from trimaran.cluster.time_travel.spark import (
-    replay_outputs,
-    scheduled_timers,
-    snapshot_verdicts,
-    states_at,
-    what_if_frame,
-)
 from trimaran.service_api import ClusteredService, ConfigurationError
 from trimaran.service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 

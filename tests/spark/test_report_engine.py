@@ -11,19 +11,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.interchange.samples import link_directory
+from tests.spark.engines import rows_where, with_changed
 from tests.spark.log_truth import rows
 from tests.spark.recorded_cluster import RecordedCluster
 from tests.unit.archive.streams import extract_sample
-from trimaran.archive.report.engine import ENGINE
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import list_problems, read_node_logs, scan_log
 from trimaran.archive.spark import analyses, problems
-from trimaran.archive.spark.analyses.engine import F, use_engine
+from trimaran.archive.spark.analyses.sql import sql
 
 Analysis = Callable[[DataFrame], DataFrame]
+
+
+def by_position(log: DataFrame) -> DataFrame:
+    return sql("SELECT * FROM log ORDER BY position", log=log)
+
+
+def of_group(log: DataFrame) -> DataFrame:
+    return sql("SELECT *, 1 AS `group` FROM log", log=log)
+
 
 OF_A_PAGE: Mapping[str, Analysis] = {
     "summary": analyses.summary,
@@ -39,14 +48,14 @@ OF_A_PAGE: Mapping[str, Analysis] = {
     "payload_histogram": analyses.payload_histogram,
 }
 WHOLE_MESSAGES: Mapping[str, Analysis] = {
-    "whole_messages": lambda log: analyses.whole_messages(log, padding=True).orderBy("position"),
+    "whole_messages": lambda log: by_position(analyses.whole_messages(log, padding=True)),
 }
 OF_CAMPAIGN: Mapping[str, Analysis] = {
     "leaders": analyses.leaders,
     "session_traffic of 50 milliseconds": lambda log: analyses.session_traffic(log, interval="50 milliseconds"),
     "payload_histogram of equal bins": lambda log: analyses.payload_histogram(log, bin_bytes=100),
     "integrity": analyses.integrity,
-    "group_traffic": lambda log: analyses.group_traffic(log.withColumn("group", F.lit(1)), interval="50 milliseconds"),
+    "group_traffic": lambda log: analyses.group_traffic(of_group(log), interval="50 milliseconds"),
 }
 """Analyses that no page shows, or with options that no page uses. The suite tests them on the report's engine."""
 
@@ -110,9 +119,7 @@ def test_an_analysis_gives_the_same_on_both_engines(
 
     empty = []
     for name, analyse in compared.items():
-        with use_engine(ENGINE):
-            found = analyse(on_ours)
-        if not assert_same(analyse(on_spark), found):
+        if not assert_same(analyse(on_spark), analyse(on_ours)):
             empty.append(name)
 
     on_spark.unpersist()
@@ -130,7 +137,7 @@ def test_an_option_of_a_read_holds_for_both(spark: SparkSession, database: SqlDa
         on_spark = spark.read.format("aeron_archive").options(**options).load(directory)
         on_ours = scan_log(database, directory, options)
 
-        assert assert_same(on_spark.orderBy("position"), on_ours.orderBy("position"))
+        assert assert_same(by_position(on_spark), by_position(on_ours))
 
 
 def test_messages_without_a_time_are_in_no_interval_on_both(
@@ -140,8 +147,7 @@ def test_messages_without_a_time_are_in_no_interval_on_both(
     directory = str(extract_sample("single-node", tmp_path) / "node0")
     options = {"recordingId": "all"}
     on_spark = spark.read.format("aeron_archive").options(**options).load(directory)
-    with use_engine(ENGINE):
-        found = analyses.session_traffic(scan_log(database, directory, options))
+    found = analyses.session_traffic(scan_log(database, directory, options))
 
     rows_of_both = assert_same(analyses.session_traffic(on_spark), found)
     assert all(row["from_timestamp"] is not None for row in rows_of_both)
@@ -155,18 +161,18 @@ def test_members_are_compared_the_same_on_both(spark: SparkSession, database: Sq
     content = bytearray(segment.read_bytes())
     content[5_000] ^= 1
     segment.write_bytes(content)
-    paths = {"node0": failover / "node0", "node1": failover / "node1", "changed": changed}
+    paths = {"node0": failover / "node0", "node1": failover / "node1", "it's changed": changed}
     on_spark = {name: spark.read.format("aeron_archive").load(str(path)) for name, path in paths.items()}
     on_ours = {name: scan_log(database, str(path), {}) for name, path in paths.items()}
-    on_ours["node1"], on_spark["node1"] = (logs["node1"].where("position < 400000") for logs in (on_ours, on_spark))
+    for logs in (on_ours, on_spark):
+        logs["node1"] = rows_where(logs["node1"], "position < 400000")
 
-    with use_engine(ENGINE):
-        pairs = analyses.compare_members(on_ours)
-        frames = analyses.differing_frames(on_ours["node0"], on_ours["changed"])
+    found = assert_same(analyses.compare_members(on_spark), analyses.compare_members(on_ours))
+    frames = analyses.differing_frames(on_ours["node0"], on_ours["it's changed"])
 
-    found = assert_same(analyses.compare_members(on_spark), pairs)
     assert {row["verdict"] for row in found} == {"a is longer", "different"}
-    assert len(assert_same(analyses.differing_frames(on_spark["node0"], on_spark["changed"]), frames)) == 1
+    assert {row["member_b"] for row in found} == {"node1", "it's changed"}
+    assert len(assert_same(analyses.differing_frames(on_spark["node0"], on_spark["it's changed"]), frames)) == 1
 
 
 def test_members_with_crc32c_and_without_are_compared_the_same_on_both(
@@ -175,14 +181,12 @@ def test_members_with_crc32c_and_without_are_compared_the_same_on_both(
     directory = str(extract_sample("three-crc32c", tmp_path) / "node0")
     on_spark = spark.read.format("aeron_archive").load(directory)
     on_ours = scan_log(database, directory, {})
-    plain_on_spark, plain_on_ours = (
-        log.select(*(F.lit(7).alias(name) if name == "session_id" else name for name in log.columns))
-        for log, F in ((on_spark, functions), (on_ours, ENGINE.functions))
+    of_spark, of_ours = (
+        analyses.compare_members({"a": log, "b": with_changed(log, session_id="7"), "c": log})
+        for log in (on_spark, on_ours)
     )
-    with use_engine(ENGINE):
-        pairs = analyses.compare_members({"a": on_ours, "b": plain_on_ours, "c": on_ours})
 
-    found = assert_same(analyses.compare_members({"a": on_spark, "b": plain_on_spark, "c": on_spark}), pairs)
+    found = assert_same(of_spark, of_ours)
     assert [row["verdict"] for row in found] == ["equal"] * 3
 
 
@@ -194,14 +198,12 @@ def test_what_members_logged_says_the_same_on_both(
     directory = str(recorded_cluster.directory_of(recorded_cluster.second.leader_member_id))
     log_on_spark = spark.read.format("aeron_archive").load(directory)
 
-    names = [name for name in on_spark.columns if name != "line_number"]
-    assert_same(on_spark.select(*names).orderBy("line"), on_ours.select(*names).orderBy("line"))
+    names = ", ".join(name for name in on_spark.columns if name != "line_number")
+    lines = f"SELECT {names} FROM logs ORDER BY line"
+    assert_same(sql(lines, logs=on_spark), sql(lines, logs=on_ours))
     for analyse in (analyses.election_states, analyses.member_elections, analyses.refusals):
-        with use_engine(ENGINE):
-            found = analyse(on_ours)
-        assert_same(analyse(on_spark), found)
-    with use_engine(ENGINE):
-        changes = analyses.elections(scan_log(database, directory, {}), on_ours)
+        assert_same(analyse(on_spark), analyse(on_ours))
+    changes = analyses.elections(scan_log(database, directory, {}), on_ours)
     assert assert_same(analyses.elections(log_on_spark, on_spark), changes)
 
 

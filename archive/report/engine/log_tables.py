@@ -17,8 +17,8 @@ from ....service_api.types import TimeUnit
 from ...reading.frame_batches import ReadProblem
 from ...reading.frame_columns import choose_columns
 from ...reading.vector.columns import frame_schema
-from ...spark.analyses.engine import DataFrame
 from ...spark.analyses.node_logs import NODE_LOG_FIELDS
+from ...spark.analyses.sql import DataFrame
 from ...spark.source.batch_reader import find_problems, read_partition
 from ...spark.source.options import parse_options
 from ...spark.source.partitions import plan_read
@@ -37,16 +37,17 @@ def scan_log(database: SqlDatabase, path: str, options: Mapping[str, str]) -> Da
     What cannot be read is left out without a word: `list_problems` says what that is.
     """
 
-    def open_batches() -> Any:
-        parsed = parse_options({**options, "path": path})
-        columns = choose_columns(parsed.columns)
-        schema = frame_schema(columns, time_unit=TimeUnit.MICROS)
-        given = pa.schema([field.with_type(_TIMES) if field.type == MICROSECONDS else field for field in schema])
-        partitions = plan_read(parsed, tuple(columns)).partitions
-        batches = (batch.cast(given) for part in partitions for batch in read_partition(part, schema, _pass_over))
-        return pa.RecordBatchReader.from_batches(given, batches)
+    parsed = parse_options({**options, "path": path})
+    columns = choose_columns(parsed.columns)
+    schema = frame_schema(columns, time_unit=TimeUnit.MICROS)
+    given = pa.schema([field.with_type(_TIMES) if field.type == MICROSECONDS else field for field in schema])
 
-    return cast("DataFrame", database.scan(open_batches))
+    def read() -> Iterator[Any]:
+        for partition in plan_read(parsed, tuple(columns)).partitions:
+            for batch in read_partition(partition, schema, _pass_over):
+                yield batch.cast(given)
+
+    return cast("DataFrame", database.scan(given, read))
 
 
 def list_problems(path: str, options: Mapping[str, str]) -> list[ReadProblem]:
@@ -87,8 +88,7 @@ def read_node_logs(database: SqlDatabase, paths: Sequence[Path]) -> DataFrame:
                         rows = []
         yield pa.RecordBatch.from_pylist(rows, schema=schema)
 
-    frame = database.scan(lambda: pa.RecordBatchReader.from_batches(schema, read())).persist()
-    return cast("DataFrame", frame)
+    return cast("DataFrame", database.scan(schema, read).persist())
 
 
 def _pass_over(problem: ReadProblem) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ....service_api.errors import ConfigurationError
 from ....service_api.wire.checksum import KNOWN_CHECKSUMS, ChecksumKind
 from ....service_api.wire.frame import FRAME_ALIGNMENT
-from .engine import Column, DataFrame, F, Window
-from .log_columns import check_columns, end_position, has_valid_checksum, is_data
+from .log_columns import END_POSITION, IS_DATA, check_columns, has_valid_checksum
+from .sql import DataFrame, sql
 
 BLOCK_LENGTH_BYTES: Final = 1 << 20
 BLOCK_LIMIT: Final = 4096
@@ -60,9 +60,9 @@ class BlockComparison:
         return (start, stop) if start < stop else None
 
 
-def block_number(block_length_bytes: int) -> Column:
+def block_number(block_length_bytes: int) -> str:
     """The block that a frame begins in."""
-    return F.floor(F.col("position") / F.lit(block_length_bytes))
+    return f"CAST(floor(position / {block_length_bytes}) AS BIGINT)"
 
 
 def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int) -> DataFrame:
@@ -81,28 +81,35 @@ def digest_blocks(log: DataFrame, ignore: Sequence[str], block_length_bytes: int
         raise ConfigurationError(f"too short a block: block_length_bytes={block_length_bytes} expected 32 or more")
     names = [name for name in COMPARED if name not in ignore]
     check_columns(log, "divergence", "position", "frame_length", *names)
-    is_looked_at = dict.fromkeys(KNOWN_CHECKSUMS, F.lit(False))
-    if {"type", "session_id", "payload"} <= set(names):
-        position = F.col("position")
-        is_near = position % block_length_bytes < _LOOKED_AT_BYTES
-        is_rare = (position % _RARELY_OF_BYTES < _RARELY_BYTES) | (position % _SEGMENT_BEGIN_BYTES == 0)
-        is_looked_at = {
-            ChecksumKind.CRC32: is_data() & (is_near | (F.xxhash64("position") % _LOOKED_AT_OF == 0)),
-            ChecksumKind.CRC32C: is_data() & is_rare,
-        }
+    has_crc32, has_crc32c = (has_valid_checksum(log, kind) for kind in (ChecksumKind.CRC32, ChecksumKind.CRC32C))
     # A log has one kind: where a frame has the first one, the second, which is slow, is not computed.
-    has_other = F.when(has_valid_checksum(ChecksumKind.CRC32), False).otherwise(has_valid_checksum(ChecksumKind.CRC32C))
-    has_kind = {ChecksumKind.CRC32: has_valid_checksum(ChecksumKind.CRC32), ChecksumKind.CRC32C: has_other}
-    contents = [name for name in names if name != "session_id"]
-    session_id = F.col("session_id") if "session_id" in names else F.lit(0)
-    return log.groupBy(block_number(block_length_bytes).alias("block")).agg(
-        F.bit_xor(F.xxhash64("position", *contents)).alias("digest"),
-        F.bit_xor(F.xxhash64("position", session_id)).alias("session_digest"),
-        F.count(F.lit(1)).alias("frames"),
-        F.min("position").alias("start"),
-        F.max(end_position()).alias("stop"),
-        *(F.count_if(is_looked_at[kind]).alias(f"looked_at_{kind}") for kind in KNOWN_CHECKSUMS),
-        *(F.count_if(F.when(is_looked_at[kind], has_kind[kind])).alias(f"right_{kind}") for kind in KNOWN_CHECKSUMS),
+    has_kind = {
+        ChecksumKind.CRC32: has_crc32,
+        ChecksumKind.CRC32C: f"CASE WHEN {has_crc32} THEN FALSE ELSE {has_crc32c} END",
+    }
+    is_looked_at = dict.fromkeys(KNOWN_CHECKSUMS, "FALSE")
+    if {"type", "session_id", "payload"} <= set(names):
+        is_near = f"position % {block_length_bytes} < {_LOOKED_AT_BYTES}"
+        is_rare = f"(position % {_RARELY_OF_BYTES} < {_RARELY_BYTES} OR position % {_SEGMENT_BEGIN_BYTES} = 0)"
+        is_looked_at = {
+            ChecksumKind.CRC32: f"({IS_DATA} AND ({is_near} OR xxhash64(position) % {_LOOKED_AT_OF} = 0))",
+            ChecksumKind.CRC32C: f"({IS_DATA} AND {is_rare})",
+        }
+    counts = ", ".join(
+        f"count(CASE WHEN {is_looked_at[kind]} THEN 1 END) AS looked_at_{kind}, "
+        f"count(CASE WHEN {is_looked_at[kind]} THEN CASE WHEN {has_kind[kind]} THEN 1 END END) AS right_{kind}"
+        for kind in KNOWN_CHECKSUMS
+    )
+    contents = ", ".join(name for name in names if name != "session_id")
+    return sql(
+        f"""
+        SELECT {block_number(block_length_bytes)} AS block, bit_xor(xxhash64((position, {contents}))) AS digest,
+            bit_xor(xxhash64((position, {"session_id" if "session_id" in names else 0}))) AS session_digest,
+            count(*) AS frames, min(position) AS start_position, max({END_POSITION}) AS stop_position, {counts}
+        FROM log
+        GROUP BY 1
+        """,
+        log=log,
     )
 
 
@@ -112,56 +119,57 @@ def compare_digests(digest_a: DataFrame, digest_b: DataFrame, ignore: Sequence[s
     All rows come together in one task: there is one for each block. Where the logs have checksums of two kinds, or one
     has none, the session ids do not count.
     """
-    a, b = (
-        digest.select("block", *(F.col(name).alias(f"{name}_{side}") for name in digest.columns if name != "block"))
-        for digest, side in ((digest_a, "a"), (digest_b, "b"))
+    names = [f"{count}_{kind}" for count in ("right", "looked_at") for kind in KNOWN_CHECKSUMS]
+    counts = ", ".join(f"{side}.{name} AS {name}_{side}" for name in names for side in "ab")
+    has_kind = ", ".join(
+        f"2 * sum(right_{kind}_{side}) > sum(looked_at_{kind}_{side}) AS has_{kind}_{side}"
+        for kind in KNOWN_CHECKSUMS
+        for side in "ab"
     )
-    everywhere = Window.partitionBy(F.lit(0))
-    begins = F.greatest(F.min("start_a").over(everywhere), F.min("start_b").over(everywhere))
-    ends = F.least(F.max("stop_a").over(everywhere), F.max("stop_b").over(everywhere))
-    is_common = (F.greatest("stop_a", "stop_b") > F.col("begins")) & (F.least("start_a", "start_b") < F.col("ends"))
-    contents_differ = ~_same("digest") | ~_same("frames")
-    row = (
-        a.join(b, "block", "full_outer")
-        .withColumns({"begins": begins, "ends": ends})
-        .withColumn("is_common", is_common)
-        .agg(
-            *(F.min(f"start_{side}").alias(f"start_{side}") for side in "ab"),
-            *(F.max(f"stop_{side}").alias(f"stop_{side}") for side in "ab"),
-            *(
-                (2 * F.sum(f"right_{kind}_{side}") > F.sum(f"looked_at_{kind}_{side}")).alias(f"has_{kind}_{side}")
-                for kind in KNOWN_CHECKSUMS
-                for side in "ab"
-            ),
-            _blocks(F.col("is_common") & contents_differ).alias("by_contents"),
-            _blocks(F.col("is_common") & (contents_differ | ~_same("session_digest"))).alias("by_all"),
+    (facts,) = sql(
+        f"""
+        SELECT min(start_a) AS start_a, min(start_b) AS start_b, max(stop_a) AS stop_a, max(stop_b) AS stop_b,
+            {has_kind}, {_blocks("by_contents")}, {_blocks("by_all")}
+        FROM (
+            SELECT *, CASE WHEN is_common AND contents_differ THEN block END AS by_contents,
+                CASE WHEN is_common AND (contents_differ OR sessions_differ) THEN block END AS by_all
+            FROM (
+                SELECT *, greatest(stop_a, stop_b) > greatest(min(start_a) {_OF_ALL}, min(start_b) {_OF_ALL})
+                    AND least(start_a, start_b) < least(max(stop_a) {_OF_ALL}, max(stop_b) {_OF_ALL}) AS is_common
+                FROM (
+                    SELECT block, a.start_position AS start_a, b.start_position AS start_b,
+                        a.stop_position AS stop_a, b.stop_position AS stop_b, {counts},
+                        (a.digest IS DISTINCT FROM b.digest OR a.frames IS DISTINCT FROM b.frames) AS contents_differ,
+                        a.session_digest IS DISTINCT FROM b.session_digest AS sessions_differ
+                    FROM digest_a AS a
+                    FULL OUTER JOIN digest_b AS b USING (block)
+                )
+            )
         )
-        .first()
-    )
-    assert row is not None  # an aggregate without groups has a row
-    facts: dict[str, Any] = row.asDict(recursive=True)
+        """,
+        digest_a=digest_a,
+        digest_b=digest_b,
+    ).collect()
     kind_a, kind_b = (next((kind for kind in KNOWN_CHECKSUMS if facts[f"has_{kind}_{side}"]), None) for side in "ab")
     is_mixed = kind_a is not kind_b
-    blocks = facts["by_contents" if is_mixed else "by_all"]
+    which = "by_contents" if is_mixed else "by_all"
     left_out = {*ignore, "session_id"} if is_mixed else {*ignore}
+    numbers = facts[f"{which}_numbers"]
     return BlockComparison(
         **{name: facts[name] for name in ("start_a", "stop_a", "start_b", "stop_b")},
         checksum_a=kind_a,
         checksum_b=kind_b,
-        first_block=blocks["first"],
-        last_block=blocks["last"],
-        blocks=blocks["numbers"] if len(blocks["numbers"]) <= BLOCK_LIMIT else None,
+        first_block=facts[f"{which}_first"],
+        last_block=facts[f"{which}_last"],
+        blocks=numbers if len(numbers) <= BLOCK_LIMIT else None,
         names=[name for name in COMPARED if name not in left_out],
     )
 
 
-def _blocks(condition: Column) -> Column:
-    """The blocks of which the condition is true: the first, the last, and the numbers."""
-    block = F.when(condition, F.col("block"))
-    numbers = F.slice(F.sort_array(F.collect_list(block)), 1, BLOCK_LIMIT + 1)
-    return F.struct(F.min(block).alias("first"), F.max(block).alias("last"), numbers.alias("numbers"))
+_OF_ALL: Final = "OVER (PARTITION BY 0)"
 
 
-def _same(name: str) -> Column:
-    """Whether both logs have the same in a block; a block that one lacks is not."""
-    return F.col(f"{name}_a").eqNullSafe(F.col(f"{name}_b"))
+def _blocks(name: str) -> str:
+    """The blocks in a column: the first, the last, and the numbers of up to one more than `BLOCK_LIMIT`."""
+    return f"""min({name}) AS {name}_first, max({name}) AS {name}_last,
+            slice(sort_array(collect_list({name})), 1, {BLOCK_LIMIT + 1}) AS {name}_numbers"""

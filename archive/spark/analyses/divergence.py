@@ -21,6 +21,7 @@ from typing import Final
 
 from ....service_api.errors import ConfigurationError
 from ....service_api.wire.checksum import ChecksumKind
+from ....service_api.wire.frame import TYPE_DATA
 from ...reading.difference import Verdict
 from .block_digests import (
     BLOCK_LENGTH_BYTES,
@@ -30,8 +31,8 @@ from .block_digests import (
     compare_digests,
     digest_blocks,
 )
-from .engine import Column, DataFrame, F
 from .log_columns import has_valid_checksum
+from .sql import DataFrame, sql, text_of
 
 
 def divergence(
@@ -81,7 +82,8 @@ def differing_frames(
     Cost: that of `divergence`.
     """
     found = _compare(log_a, log_b, ignore, block_length_bytes)
-    return _join(log_a, log_b, found, block_length_bytes).orderBy("position")
+    frames = _join(log_a, log_b, found, block_length_bytes)
+    return sql("SELECT * FROM frames ORDER BY position", frames=frames)
 
 
 def compare_members(
@@ -106,16 +108,14 @@ def compare_members(
     finally:
         for digest in digests.values():
             digest.unpersist()
-    pairs = [
-        _overview(logs[a], logs[b], of_pair, block_length_bytes).select(
-            F.lit(a).alias("member_a"), F.lit(b).alias("member_b"), "*"
-        )
-        for (a, b), of_pair in found.items()
+    pairs = {
+        f"pair_{number}": (a, b, _overview(logs[a], logs[b], of_pair, block_length_bytes))
+        for number, ((a, b), of_pair) in enumerate(found.items())
+    }
+    texts = [
+        f"SELECT {text_of(a)} AS member_a, {text_of(b)} AS member_b, * FROM {name}" for name, (a, b, _) in pairs.items()
     ]
-    whole = pairs[0]
-    for pair in pairs[1:]:
-        whole = whole.unionByName(pair)
-    return whole
+    return sql(" UNION ALL ".join(texts), **{name: overview for name, (_, _, overview) in pairs.items()})
 
 
 def _compare(log_a: DataFrame, log_b: DataFrame, ignore: Sequence[str], block_length_bytes: int) -> BlockComparison:
@@ -131,51 +131,43 @@ _LONGEST_STEP: Final = 23
 
 def _join(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_length_bytes: int) -> DataFrame:
     """The frames of the blocks that differ, side by side, where they are not the same; not ordered."""
-    names = found.names
-    shown = [name for name in (*COMPARED, *_CONTEXT) if name in log_a.columns and name in log_b.columns]
-    a, b = (
-        _narrow(log, found, block_length_bytes).select("position", F.struct(*shown).alias(side))
-        for log, side in ((log_a, "a"), (log_b, "b"))
-    )
-    changed = F.array(*(F.when(~F.col(f"a.{name}").eqNullSafe(F.col(f"b.{name}")), F.lit(name)) for name in names))
-    differences = (
-        F.when(F.col("b").isNull(), F.array(F.lit("only in a")))
-        .when(F.col("a").isNull(), F.array(F.lit("only in b")))
-        .otherwise(F.array_compact(changed))
-    )
-    return (
-        a.join(b, "position", "full_outer")
-        .withColumn("differences", differences)
-        .where(F.size("differences") > 0)
-        .select(
-            *("position", "differences"),
-            _checksum("a", found.checksum_a).alias("checksum_a"),
-            _checksum("b", found.checksum_b).alias("checksum_b"),
-            (_first_byte() if "payload" in names else F.lit(None).cast("int")).alias("first_byte"),
-            *("a", "b"),
+    shown = ", ".join(name for name in (*COMPARED, *_CONTEXT) if name in log_a.columns and name in log_b.columns)
+    changed = ", ".join(f"CASE WHEN a.{name} IS DISTINCT FROM b.{name} THEN '{name}' END" for name in found.names)
+    condition = _condition(found, block_length_bytes)
+    return sql(
+        f"""
+        SELECT position, split(differences, ',') AS differences,
+            {_checksum(log_a, "a", found.checksum_a)} AS checksum_a,
+            {_checksum(log_b, "b", found.checksum_b)} AS checksum_b,
+            {_FIRST_BYTE if "payload" in found.names else "CAST(NULL AS INT)"} AS first_byte, a, b
+        FROM (
+            SELECT position, a, b, CASE WHEN b IS NULL THEN 'only in a' WHEN a IS NULL THEN 'only in b'
+                ELSE concat_ws(',', {changed}) END AS differences
+            FROM (SELECT position, struct({shown}) AS a FROM log_a WHERE {condition})
+            FULL OUTER JOIN (SELECT position, struct({shown}) AS b FROM log_b WHERE {condition}) USING (position)
         )
+        WHERE differences <> ''
+        """,
+        log_a=log_a,
+        log_b=log_b,
     )
 
 
-def _narrow(log: DataFrame, found: BlockComparison, block_length_bytes: int) -> DataFrame:
-    """The frames of the blocks that differ, within the range that both logs have."""
+def _condition(found: BlockComparison, block_length_bytes: int) -> str:
+    """Whether a frame is in a block that differs, within the range that both logs have."""
     if found.common is None or found.first_block is None or found.last_block is None:
-        return log.where(F.lit(False))
+        return "FALSE"
     start, stop = found.common
     start = max(start, found.first_block * block_length_bytes)
     stop = min(stop, (found.last_block + 1) * block_length_bytes)
-    narrowed = log.where((F.col("position") >= start) & (F.col("position") < stop))
-    return narrowed if found.blocks is None else narrowed.where(block_number(block_length_bytes).isin(found.blocks))
+    is_within = f"position >= {start} AND position < {stop}"
+    if found.blocks is None:
+        return is_within
+    return f"{is_within} AND {block_number(block_length_bytes)} IN ({', '.join(map(str, found.blocks))})"
 
 
 def _overview(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_length_bytes: int) -> DataFrame:
     """The one row of `divergence`."""
-    frames = _join(log_a, log_b, found, block_length_bytes)
-    first = F.min_by(F.struct("position", "differences", "checksum_a", "checksum_b"), "position")
-    only_a, only_b = (F.count_if(F.col("differences")[0] == f"only in {side}") for side in "ab")
-    facts = frames.agg(
-        *(first.alias("first"), F.count(F.lit(1)).alias("all"), only_a.alias("only_a"), only_b.alias("only_b"))
-    )
     start, stop = found.common or (None, None)
     ranges = {
         "start_position": start,
@@ -185,19 +177,24 @@ def _overview(log_a: DataFrame, log_b: DataFrame, found: BlockComparison, block_
         "start_b": found.start_b,
         "stop_b": found.stop_b,
     }
-    at = F.col("first.position")
-    verdict = F.when(at.isNotNull(), Verdict.DIFFERENT.value).otherwise(_verdict_of_lengths(found).value)
-    return facts.select(
-        verdict.alias("verdict"),
-        *(F.lit(value).cast("long").alias(name) for name, value in ranges.items()),
-        F.coalesce(at, F.lit(stop).cast("long")).alias("identical_to"),
-        at.alias("diverges_at"),
-        F.col("first.differences").alias("differences"),
-        (F.col("all") - F.col("only_a") - F.col("only_b")).alias("differing_frames"),
-        F.col("only_a").alias("only_in_a"),
-        F.col("only_b").alias("only_in_b"),
-        F.col("first.checksum_a").alias("checksum_a"),
-        F.col("first.checksum_b").alias("checksum_b"),
+    numbers = {name: f"CAST({'NULL' if value is None else value} AS BIGINT)" for name, value in ranges.items()}
+    return sql(
+        f"""
+        SELECT CASE WHEN diverges_at IS NULL THEN '{_verdict_of_lengths(found)}' ELSE '{Verdict.DIFFERENT}' END
+                AS verdict,
+            {", ".join(f"{number} AS {name}" for name, number in numbers.items())},
+            coalesce(diverges_at, {numbers["stop_position"]}) AS identical_to, diverges_at, differences,
+            frames - only_in_a - only_in_b AS differing_frames, only_in_a, only_in_b, checksum_a, checksum_b
+        FROM (
+            SELECT min(position) AS diverges_at, min_by(differences, position) AS differences,
+                min_by(checksum_a, position) AS checksum_a, min_by(checksum_b, position) AS checksum_b,
+                count(*) AS frames,
+                count(CASE WHEN element_at(differences, 1) = 'only in a' THEN 1 END) AS only_in_a,
+                count(CASE WHEN element_at(differences, 1) = 'only in b' THEN 1 END) AS only_in_b
+            FROM found
+        )
+        """,
+        found=_join(log_a, log_b, found, block_length_bytes),
     )
 
 
@@ -212,21 +209,16 @@ def _verdict_of_lengths(found: BlockComparison) -> Verdict:
     return Verdict.A_LONGER if stop_a > stop_b else Verdict.B_LONGER
 
 
-def _checksum(side: str, kind: ChecksumKind | None) -> Column:
+def _checksum(log: DataFrame, side: str, kind: ChecksumKind | None) -> str:
     """Whether a frame is what its checksum says; NULL where there is no data frame."""
     if kind is None:
-        return F.lit("none")
-    return F.when(has_valid_checksum(kind, f"{side}."), "right").when(F.col(f"{side}.type") == 1, "wrong")
+        return "'none'"
+    is_right = has_valid_checksum(log, kind, f"{side}.")
+    return f"CASE WHEN {is_right} THEN 'right' WHEN {side}.type = {TYPE_DATA} THEN 'wrong' END"
 
 
-def _first_byte() -> Column:
-    """The offset from which two payloads differ: how much they have in common, found by halving."""
-    a, b = F.col("a.payload"), F.col("b.payload")
-    shorter = F.least(F.length(a), F.length(b))
-    steps = F.array(*(F.lit(1 << power) for power in reversed(range(_LONGEST_STEP + 1))))
-
-    def add(known: Column, step: Column) -> Column:
-        is_equal = F.substr(a, known + 1, step) == F.substr(b, known + 1, step)
-        return F.when((known + step <= shorter) & is_equal, known + step).otherwise(known)
-
-    return F.when(a != b, F.aggregate(steps, F.lit(0), add))
+_IS_COMMON: Final = """known + (1 << power) <= least(length(a.payload), length(b.payload))
+        AND substr(a.payload, known + 1, 1 << power) = substr(b.payload, known + 1, 1 << power)"""
+_FIRST_BYTE: Final = f"""CASE WHEN a.payload <> b.payload THEN aggregate(sequence({_LONGEST_STEP}, 0, -1), 0,
+    (known, power) -> CASE WHEN {_IS_COMMON} THEN known + (1 << power) ELSE known END) END"""
+"""The offset from which two payloads differ: how much they have in common, found by halving."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .engine import Column, DataFrame, F, Window
 from .log_columns import micros_between
 from .node_logs import member_elections, refusals
+from .sql import DataFrame, sql
 from .terms import term_timeline
 
 
@@ -33,67 +33,73 @@ def elections(log: DataFrame, node_logs: DataFrame | None = None, *, events: Dat
 
     Cost: that of `term_timeline`, and of reading the node logs.
     """
-    by_recording = Window.partitionBy("recording_id").orderBy("leadership_term_id")
-
-    def before(name: str) -> Column:
-        return F.lag(name).over(by_recording)
-
-    changes = (
-        term_timeline(log, events=events)
-        .withColumn("leader_before", before("leader_member_id"))
-        .withColumn("ended", before("last_timestamp"))
-        .withColumn("skipped_terms", F.col("leadership_term_id") - before("leadership_term_id") - 1)
-        .select(
-            *("recording_id", "leadership_term_id", F.col("start_position").alias("position")),
-            *("leader_before", F.col("leader_member_id").alias("leader_after")),
-            *("skipped_terms", F.col("ended").alias("last_timestamp"), "first_timestamp"),
-            micros_between(F.col("ended"), F.col("first_timestamp")).alias("gap_us"),
+    before = "OVER (PARTITION BY recording_id ORDER BY leadership_term_id)"
+    changes = sql(
+        f"""
+        SELECT *, {micros_between("last_timestamp", "first_timestamp")} AS gap_us
+        FROM (
+            SELECT recording_id, leadership_term_id, start_position AS position,
+                lag(leader_member_id) {before} AS leader_before, leader_member_id AS leader_after,
+                leadership_term_id - lag(leadership_term_id) {before} - 1 AS skipped_terms,
+                lag(last_timestamp) {before} AS last_timestamp, first_timestamp
+            FROM terms
         )
+        ORDER BY recording_id, leadership_term_id
+        """,
+        terms=term_timeline(log, events=events),
     )
-    if node_logs is not None:
-        reasons = F.broadcast(_reasons(node_logs))
-        changes = changes.join(reasons, "leadership_term_id", "left").select(
-            *changes.columns, *(name for name in reasons.columns if name != "leadership_term_id")
-        )
-    return changes.orderBy("recording_id", "leadership_term_id")
+    if node_logs is None:
+        return changes
+    return sql(
+        """
+        SELECT /*+ BROADCAST(reasons) */
+            recording_id, leadership_term_id, position, leader_before, leader_after, skipped_terms,
+            last_timestamp, first_timestamp, gap_us, start_reason, start_detail, start_member_id, started_at,
+            leader_ready_at, election_us, ballots, members, refusals
+        FROM changes
+        LEFT JOIN (SELECT * FROM told) AS reasons USING (leadership_term_id)
+        ORDER BY recording_id, leadership_term_id
+        """,
+        changes=changes,
+        told=_reasons(node_logs),
+    )
 
 
 def _reasons(node_logs: DataFrame) -> DataFrame:
     """One row for each term in which an election closed."""
-    told = member_elections(node_logs).where(F.col("leadership_term_id").isNotNull())
-    of_term = Window.partitionBy("leadership_term_id")
-    is_leader = F.col("member_id") == F.col("leader_member_id")
-    ready_at = F.coalesce(
-        F.max(F.when(is_leader, F.col("closed_at"))).over(of_term), F.max(F.col("closed_at")).over(of_term)
-    )
-    member = F.struct(
-        *("started_at", "member_id", "reason", "detail", "closed_at", "duration_us", "ballots", "restarts", "states")
-    )
-    taking_part = told.withColumn("leader_ready_at", ready_at).where(F.col("started_at") <= F.col("leader_ready_at"))
-    first = F.struct("started_at", "member_id")
-    terms = taking_part.groupBy("leadership_term_id").agg(
-        F.min_by("reason", first).alias("start_reason"),
-        F.min_by("detail", first).alias("start_detail"),
-        F.min_by("member_id", first).alias("start_member_id"),
-        F.min("started_at").alias("started_at"),
-        F.max("leader_ready_at").alias("leader_ready_at"),
-        micros_between(F.min("started_at"), F.max("leader_ready_at")).alias("election_us"),
-        F.sum("ballots").alias("ballots"),
-        F.sort_array(F.collect_list(member)).alias("members"),
-    )
-    refused = (
-        refusals(node_logs)
-        .withColumn("leadership_term_id", F.coalesce("leadership_term_id", "refused_term_id"))
-        .groupBy("leadership_term_id")
-        .agg(
-            F.sort_array(
-                F.collect_list(
-                    F.struct(
-                        *("timestamp", "member_id", "event", "reason", "detail", "refused_member_id", "refused_term_id")
-                    )
-                )
-            ).alias("refusals")
+    of_term = "OVER (PARTITION BY leadership_term_id)"
+    leader_closed_at = "CASE WHEN member_id = leader_member_id THEN closed_at END"
+    return sql(
+        f"""
+        SELECT leadership_term_id, start_reason, start_detail, start_member_id, started_at, leader_ready_at,
+            {micros_between("started_at", "leader_ready_at")} AS election_us,
+            ballots, members, coalesce(refusals, `array`()) AS refusals
+        FROM (
+            SELECT leadership_term_id,
+                min_by(reason, (started_at, member_id)) AS start_reason,
+                min_by(detail, (started_at, member_id)) AS start_detail,
+                min_by(member_id, (started_at, member_id)) AS start_member_id,
+                min(started_at) AS started_at, max(leader_ready_at) AS leader_ready_at, sum(ballots) AS ballots,
+                sort_array(collect_list(
+                    struct(started_at, member_id, reason, detail, closed_at, duration_us, ballots, restarts, states)
+                )) AS members
+            FROM (
+                SELECT *, coalesce(max({leader_closed_at}) {of_term}, max(closed_at) {of_term}) AS leader_ready_at
+                FROM told
+                WHERE leadership_term_id IS NOT NULL
+            )
+            WHERE started_at <= leader_ready_at
+            GROUP BY leadership_term_id
         )
+        LEFT JOIN (
+            SELECT coalesce(leadership_term_id, refused_term_id) AS leadership_term_id,
+                sort_array(collect_list(
+                    struct(timestamp, member_id, event, reason, detail, refused_member_id, refused_term_id)
+                )) AS refusals
+            FROM refused
+            GROUP BY 1
+        ) USING (leadership_term_id)
+        """,
+        told=member_elections(node_logs),
+        refused=refusals(node_logs),
     )
-    none = F.array().cast(refused.schema["refusals"].dataType)
-    return terms.join(refused, "leadership_term_id", "left").withColumn("refusals", F.coalesce("refusals", none))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
 from ...reading.frame_columns import GROUP_COLUMN
-from .engine import DataFrame, F
-from .log_columns import check_columns, micros_between
+from .log_columns import check_columns, check_interval, micros_between
+from .sql import DataFrame, sql
 
 
 def group_traffic(log: DataFrame, *, interval: str = "1 second") -> DataFrame:
@@ -21,12 +21,20 @@ def group_traffic(log: DataFrame, *, interval: str = "1 second") -> DataFrame:
     Cost: one pass.
     """
     check_columns(log, "group_traffic", GROUP_COLUMN, "template_id", "timestamp")
-    sent = log.where((F.col("template_id") == SESSION_MESSAGE_HEADER) & F.col("timestamp").isNotNull())
-    counted = sent.groupBy("group", F.window("timestamp", interval).alias("window")).agg(
-        F.count(F.lit(1)).alias("messages")
+    seconds = f"({micros_between('from_timestamp', 'to_timestamp')} / 1e6)"
+    return sql(
+        f"""
+        SELECT *, messages / {seconds} AS messages_per_s
+        FROM (
+            SELECT `group`, bucket.`start` AS from_timestamp, bucket.`end` AS to_timestamp, count(*) AS messages
+            FROM (
+                SELECT `group`, `window`(timestamp, '{check_interval(interval)}') AS bucket
+                FROM log
+                WHERE template_id = {SESSION_MESSAGE_HEADER} AND timestamp IS NOT NULL
+            )
+            GROUP BY `group`, bucket
+        )
+        ORDER BY `group`, from_timestamp
+        """,
+        log=log,
     )
-    placed = counted.withColumns({"from_timestamp": F.col("window.start"), "to_timestamp": F.col("window.end")})
-    seconds = micros_between(F.col("from_timestamp"), F.col("to_timestamp")) / 1e6
-    return placed.select(
-        *("group", "from_timestamp", "to_timestamp", "messages"), (F.col("messages") / seconds).alias("messages_per_s")
-    ).orderBy("group", "from_timestamp")

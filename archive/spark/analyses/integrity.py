@@ -3,8 +3,8 @@
 The data source checks each frame as it reads, and ends a recording where one is wrong; `problems` says where. This
 checks what a DataFrame holds, wherever it came from: a join, an export, a copy in another system.
 
-No window runs over all frames: each block of 16 MiB is checked by itself, and then the edges of the blocks, of
-which there is a row each.
+No window runs over all frames: each block of 16 MiB is checked by itself. Of it remain the frames that are wrong, those
+at its edges, and the frame before each, which are few. These are put in order and judged once more, across the blocks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from __future__ import annotations
 from typing import Final
 
 from ....service_api.wire.frame import FRAME_ALIGNMENT, HEADER_LENGTH, TYPE_DATA, TYPE_PADDING
-from .engine import Column, DataFrame, F, Window
-from .log_columns import begins_message, check_columns, end_position, ends_message, is_data
+from .log_columns import BEGINS_MESSAGE, END_POSITION, ENDS_MESSAGE, IS_DATA, check_columns
+from .sql import DataFrame, sql
 
 BLOCK_LENGTH_BYTES: Final = 1 << 24
-_INT32_MAX: Final = (1 << 31) - 1
 FINDING_LIMIT: Final = 1000
 """Findings that are kept of each block: the first ones."""
 
@@ -24,6 +23,38 @@ _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "term_offset", "stream_id", "term_id"),
     *("leadership_term_id", "timestamp"),
 )
+
+
+_ADJOINS: Final = "position = end_position_before"
+_NEXT_TERM_ID: Final = f"""((CAST(term_id_before AS BIGINT) + CASE WHEN base = base_before THEN 0 ELSE 1 END
+    + {1 << 31}) % {1 << 32} - {1 << 31})"""
+_FINDINGS: Final = (
+    ("position", f"position % {FRAME_ALIGNMENT} <> 0", f"'a multiple of {FRAME_ALIGNMENT}'", "position"),
+    ("frame_length", f"frame_length < {HEADER_LENGTH}", f"'{HEADER_LENGTH} or more'", "frame_length"),
+    ("type", f"type NOT IN ({TYPE_DATA}, {TYPE_PADDING})", "'0 or 1'", "type"),
+    ("gap", "position > end_position_before", "end_position_before", "position"),
+    ("overlap", "position < end_position_before", "end_position_before", "position"),
+    (
+        "term_offset",
+        f"{_ADJOINS} AND base <> base_before AND term_offset <> 0",
+        "position - base_before",
+        "term_offset",
+    ),
+    ("term_id", f"{_ADJOINS} AND term_id <> {_NEXT_TERM_ID}", _NEXT_TERM_ID, "term_id"),
+    ("stream_id", "stream_id <> stream_id_before", "stream_id_before", "stream_id"),
+    (
+        "fragments",
+        f"{_ADJOINS} AND is_inside_before <> goes_on",
+        "CASE WHEN is_inside_before THEN 'the message goes on' ELSE 'a message begins' END",
+        "CASE WHEN goes_on THEN 'a message goes on' ELSE 'a message begins' END",
+    ),
+    ("leadership_term", "term < term_before", "CAST(term_before AS STRING) || ' or more'", "term"),
+    ("timestamp", "time < time_before", "CAST(time_before AS STRING) || ' or more'", "time"),
+)
+"""What can be wrong with a frame, alone or after the one before: name, condition, expected and actual value.
+
+A condition is not true where there is no frame before.
+"""
 
 
 def integrity(log: DataFrame) -> DataFrame:
@@ -47,126 +78,61 @@ def integrity(log: DataFrame) -> DataFrame:
     Cost: one pass, one shuffle, and a sort by position within each 16 MiB.
     """
     check_columns(log, "integrity", *_COLUMNS)
-    in_block = Window.partitionBy("recording_id", "block").orderBy("position")
-    earlier = in_block.rowsBetween(Window.unboundedPreceding, -1)
-    frames = (
-        log.select(*_COLUMNS)
-        .withColumn("block", F.floor(F.col("position") / F.lit(BLOCK_LENGTH_BYTES)))
-        .withColumn("frame", _frame())
-        .withColumns(
-            {
-                "before": F.lag("frame").over(in_block),
-                "term_before": F.last("leadership_term_id", ignorenulls=True).over(earlier),
-                "time_before": F.last("timestamp", ignorenulls=True).over(earlier),
-            }
+    names = ", ".join(f"CASE WHEN {condition} THEN '{name}' END" for name, condition, _, _ in _FINDINGS)
+    expected = " ".join(f"WHEN '{name}' THEN CAST({value} AS STRING)" for name, _, value, _ in _FINDINGS)
+    actual = " ".join(f"WHEN '{name}' THEN CAST({value} AS STRING)" for name, _, _, value in _FINDINGS)
+    in_block = "PARTITION BY recording_id, block ORDER BY position"
+    return sql(
+        f"""
+        WITH frames AS (
+            SELECT recording_id, position, CAST(floor(position / {BLOCK_LENGTH_BYTES}) AS BIGINT) AS block,
+                frame_length, type, term_offset, stream_id, term_id, position - term_offset AS base,
+                {END_POSITION} AS end_position,
+                ({IS_DATA} AND NOT {ENDS_MESSAGE}) AS is_inside, ({IS_DATA} AND NOT {BEGINS_MESSAGE}) AS goes_on,
+                leadership_term_id AS term, timestamp AS time,
+                leadership_term_id AS last_term, timestamp AS last_time
+            FROM log
+        ), paired AS (
+            SELECT *, lead(position) OVER ({in_block}) IS NULL AS is_last, {_before(in_block)}
+            FROM frames
+        ), counted AS (
+            SELECT *, count(CASE WHEN findings <> '' THEN 1 END) OVER (
+                    {in_block} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS wrong_count
+            FROM (SELECT *, concat_ws(',', {names}) AS findings FROM paired)
+        ), judged AS (
+            SELECT recording_id, position, block, frame_length, type, term_offset, stream_id, term_id, base,
+                end_position, is_inside, goes_on, term, time, is_last,
+                coalesce(term, term_before) AS last_term, coalesce(time, time_before) AS last_time,
+                (findings <> '' AND wrong_count <= {FINDING_LIMIT}) OR end_position_before IS NULL
+                    OR (term IS NOT NULL AND term_before IS NULL) OR (time IS NOT NULL AND time_before IS NULL)
+                    AS is_judged
+            FROM counted
+        ), kept AS (
+            SELECT *, {_before("PARTITION BY recording_id ORDER BY position")}
+            FROM (SELECT *, lead(is_judged) OVER ({in_block}) AS is_next_judged FROM judged)
+            WHERE is_judged OR is_next_judged OR is_last
+        ), found AS (
+            SELECT *, row_number() OVER (PARTITION BY recording_id, block ORDER BY position, finding) AS finding_number
+            FROM (SELECT *, explode(split(concat_ws(',', {names}), ',')) AS finding FROM kept)
+            WHERE is_judged AND finding <> ''
         )
-    )
-    order = [
-        _goes_back("leadership_term", "term_before", "leadership_term_id", "position"),
-        _goes_back("timestamp", "time_before", "timestamp", "position"),
-    ]
-    found = F.array_compact(F.array(*_alone(), *_pair("before", "frame"), *order))
-    named = {name: F.when(F.col(name).isNotNull(), F.col("position")) for name in ("leadership_term_id", "timestamp")}
-    blocks = frames.groupBy("recording_id", "block").agg(
-        F.min_by("frame", "position").alias("first"),
-        F.max_by("frame", "position").alias("last"),
-        *(F.min(at).alias(f"{name}_at") for name, at in named.items()),
-        *(F.min_by(name, at).alias(f"first_{name}") for name, at in named.items()),
-        *(F.max_by(name, at).alias(f"last_{name}") for name, at in named.items()),
-        F.slice(F.sort_array(F.flatten(F.collect_list(found))), 1, FINDING_LIMIT).alias("found"),
-    )
-    return _with_edges(blocks).orderBy("recording_id", "position", "finding")
-
-
-def _frame() -> Column:
-    """What the frame after it is held against."""
-    return F.struct(
-        F.col("position"),
-        end_position().alias("end"),
-        (F.col("position") - F.col("term_offset")).alias("base"),
-        F.col("term_offset"),
-        F.col("term_id"),
-        F.col("stream_id"),
-        (is_data() & ~ends_message()).alias("is_inside"),
-        (is_data() & ~begins_message()).alias("goes_on"),
+        SELECT recording_id, position, finding,
+            CASE finding {expected} END AS expected, CASE finding {actual} END AS actual
+        FROM found
+        WHERE finding_number <= {FINDING_LIMIT}
+        ORDER BY recording_id, position, finding
+        """,
+        log=log,
     )
 
 
-def _with_edges(blocks: DataFrame) -> DataFrame:
-    """Put the findings inside the blocks and those between them into rows."""
-    by_recording = Window.partitionBy("recording_id").orderBy("block")
-    so_far = by_recording.rowsBetween(Window.unboundedPreceding, -1)
-    order = [
-        _goes_back("leadership_term", "term_before", "first_leadership_term_id", "leadership_term_id_at"),
-        _goes_back("timestamp", "time_before", "first_timestamp", "timestamp_at"),
-    ]
-    return (
-        blocks.withColumn("last_before", F.lag("last").over(by_recording))
-        .withColumns(
-            {
-                "term_before": F.last("last_leadership_term_id", ignorenulls=True).over(so_far),
-                "time_before": F.last("last_timestamp", ignorenulls=True).over(so_far),
-            }
-        )
-        .withColumn("edges", F.array_compact(F.array(*_pair("last_before", "first"), *order)))
-        .select("recording_id", F.inline(F.concat("found", "edges")))
+def _before(window: str) -> str:
+    """What the frame before has, and the last term and time before."""
+    names = ("end_position", "base", "term_id", "stream_id", "is_inside")
+    lags = (f"lag({name}) OVER ({window}) AS {name}_before" for name in names)
+    earlier = f"OVER ({window} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
+    lasts = (
+        f"max_by(last_{name}, CASE WHEN last_{name} IS NOT NULL THEN position END) {earlier} AS {name}_before"
+        for name in ("term", "time")
     )
-
-
-def _alone() -> list[Column]:
-    """What can be wrong with a frame by itself."""
-    position, length, kind = (F.col(name) for name in ("position", "frame_length", "type"))
-    return [
-        _finding(position % FRAME_ALIGNMENT != 0, "position", position, F.lit("a multiple of 32"), position),
-        _finding(length < HEADER_LENGTH, "frame_length", position, F.lit("32 or more"), length),
-        _finding(~kind.isin(TYPE_DATA, TYPE_PADDING), "type", position, F.lit("0 or 1"), kind),
-    ]
-
-
-def _pair(before: str, after: str) -> list[Column]:
-    """What can be wrong between two frames, structs as `_frame` makes them; nothing where the first is NULL."""
-
-    def was(name: str) -> Column:
-        return F.col(f"{before}.{name}")
-
-    def now(name: str) -> Column:
-        return F.col(f"{after}.{name}")
-
-    position = now("position")
-    adjoins = position == was("end")
-    same_buffer = now("base") == was("base")
-    next_term_id = F.when(same_buffer, was("term_id")).otherwise(was("term_id").cast("long") + 1)
-    wrapped = F.when(next_term_id > _INT32_MAX, next_term_id - (1 << 32)).otherwise(next_term_id)
-    expected_offset = position - was("base")
-    inside = F.when(was("is_inside"), F.lit("the message goes on")).otherwise(F.lit("a message begins"))
-    goes_on = F.when(now("goes_on"), F.lit("a message goes on")).otherwise(F.lit("a message begins"))
-    return [
-        _finding(position > was("end"), "gap", position, was("end"), position),
-        _finding(position < was("end"), "overlap", position, was("end"), position),
-        _finding(
-            adjoins & ~same_buffer & (now("term_offset") != 0),
-            *("term_offset", position, expected_offset, now("term_offset")),
-        ),
-        _finding(adjoins & (now("term_id") != wrapped), "term_id", position, wrapped, now("term_id")),
-        _finding(now("stream_id") != was("stream_id"), "stream_id", position, was("stream_id"), now("stream_id")),
-        _finding(adjoins & (was("is_inside") != now("goes_on")), "fragments", position, inside, goes_on),
-    ]
-
-
-def _goes_back(finding: str, before: str, after: str, at: str) -> Column:
-    """A value that is smaller than the one before it; nothing where one of the two is NULL."""
-    was, now = F.col(before), F.col(after)
-    return _finding(now < was, finding, F.col(at), F.concat(was.cast("string"), F.lit(" or more")), now)
-
-
-def _finding(condition: Column, name: str, position: Column, expected: Column, actual: Column) -> Column:
-    """One finding, as a struct; NULL where the condition is not true."""
-    return F.when(
-        condition,
-        F.struct(
-            position.alias("position"),
-            F.lit(name).alias("finding"),
-            expected.cast("string").alias("expected"),
-            actual.cast("string").alias("actual"),
-        ),
-    )
+    return ", ".join((*lags, *lasts))

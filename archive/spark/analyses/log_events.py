@@ -7,20 +7,25 @@ its class; these need no class and no Python worker. Source: Aeron `LogPublisher
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ....service_api.types import CloseReason, TimeUnit
+from ....service_api.wire.log.fields import MESSAGE_HEADER_LENGTH
 from ....service_api.wire.log.layout import (
     FIELD_OFFSETS,
     NEW_LEADERSHIP_TERM_EVENT,
     SESSION_CLOSE_EVENT,
     SESSION_OPEN_EVENT,
 )
-from .engine import Column, DataFrame, F
-from .log_columns import block_enum, block_integer, block_version, check_columns, var_data
+from .log_columns import BLOCK_LENGTH, block_enum, block_integer, check_columns, read_integer
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = ("recording_id", "position", "template_id", "leadership_term_id", "timestamp", "payload")
-_UNIT_NAMES: Final = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
+_CLOSE_REASON: Final = block_enum(
+    FIELD_OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], {reason: reason.name for reason in CloseReason}
+)
+_UNIT_NAMES: Final[Mapping[int, str]] = {TimeUnit.MILLIS: "ms", TimeUnit.MICROS: "us", TimeUnit.NANOS: "ns"}
 
 
 def new_terms(log: DataFrame) -> DataFrame:
@@ -32,17 +37,24 @@ def new_terms(log: DataFrame) -> DataFrame:
     """
     check_columns(log, "new_terms", *_COLUMNS)
     at = FIELD_OFFSETS[NEW_LEADERSHIP_TERM_EVENT]
-    unit = block_enum(at["time_unit"], TimeUnit)
-    return _only(log, NEW_LEADERSHIP_TERM_EVENT).select(
-        "recording_id",
-        "position",
-        "leadership_term_id",
-        "timestamp",
-        block_integer(at["term_base_log_position"], 8).alias("term_base_log_position"),
-        block_integer(at["leader_member_id"], 4).cast("int").alias("leader_member_id"),
-        block_integer(at["log_session_id"], 4).cast("int").alias("log_session_id"),
-        _unit_name(unit).alias("time_unit"),
-        block_version(at["app_version"]).alias("app_version"),
+    return sql(
+        f"""
+        SELECT recording_id, position, leadership_term_id, timestamp, term_base_log_position, leader_member_id,
+            log_session_id, time_unit,
+            CASE WHEN version <> 0 THEN concat_ws('.', version >> 16, (version >> 8) & 255, version & 255) END
+                AS app_version
+        FROM (
+            SELECT recording_id, position, leadership_term_id, timestamp,
+                {block_integer(at["term_base_log_position"], 8)} AS term_base_log_position,
+                CAST({block_integer(at["leader_member_id"], 4)} AS INT) AS leader_member_id,
+                CAST({block_integer(at["log_session_id"], 4)} AS INT) AS log_session_id,
+                {block_enum(at["time_unit"], _UNIT_NAMES)} AS time_unit,
+                {block_integer(at["app_version"], 4)} AS version
+            FROM log
+            WHERE template_id = {NEW_LEADERSHIP_TERM_EVENT}
+        )
+        """,
+        log=log,
     )
 
 
@@ -55,9 +67,14 @@ def sessions_opened(log: DataFrame) -> DataFrame:
     and the log was not read with messages=true.
     """
     check_columns(log, "sessions_opened", *_COLUMNS, "cluster_session_id", "correlation_id")
-    return _only(log, SESSION_OPEN_EVENT).select(
-        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id", "correlation_id"),
-        *_response(),
+    return sql(
+        f"""
+        SELECT recording_id, position, leadership_term_id, timestamp, cluster_session_id, correlation_id,
+            response_stream_id, response_channel, encoded_principal
+        FROM events
+        WHERE template_id = {SESSION_OPEN_EVENT}
+        """,
+        events=_session_events(log),
     )
 
 
@@ -68,9 +85,14 @@ def sessions_closed(log: DataFrame) -> DataFrame:
     cluster_session_id and close_reason (CLIENT_ACTION, SERVICE_ACTION, TIMEOUT).
     """
     check_columns(log, "sessions_closed", *_COLUMNS, "cluster_session_id")
-    return _only(log, SESSION_CLOSE_EVENT).select(
-        *("recording_id", "position", "leadership_term_id", "timestamp", "cluster_session_id"),
-        block_enum(FIELD_OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
+    return sql(
+        f"""
+        SELECT recording_id, position, leadership_term_id, timestamp, cluster_session_id,
+            {_CLOSE_REASON} AS close_reason
+        FROM log
+        WHERE template_id = {SESSION_CLOSE_EVENT}
+        """,
+        log=log,
     )
 
 
@@ -82,39 +104,56 @@ def session_ends(log: DataFrame) -> DataFrame:
     close_reason; NULL where the log has not the one or the other.
     """
     check_columns(log, "session_ends", *_COLUMNS, "cluster_session_id", "correlation_id")
-    opened = F.struct(
-        *("correlation_id", F.col("position").alias("opened_position"), F.col("timestamp").alias("opened_timestamp")),
-        *_response(),
+    opened_at = f"CASE WHEN template_id = {SESSION_OPEN_EVENT} THEN position END"
+    closed_at = f"CASE WHEN template_id = {SESSION_CLOSE_EVENT} THEN position END"
+    return sql(
+        f"""
+        SELECT recording_id, cluster_session_id,
+            max_by(correlation_id, {opened_at}) AS correlation_id,
+            max({opened_at}) AS opened_position,
+            max_by(timestamp, {opened_at}) AS opened_timestamp,
+            max_by(response_stream_id, {opened_at}) AS response_stream_id,
+            max_by(response_channel, {opened_at}) AS response_channel,
+            max_by(encoded_principal, {opened_at}) AS encoded_principal,
+            max({closed_at}) AS closed_position,
+            max_by(timestamp, {closed_at}) AS closed_timestamp,
+            max_by(close_reason, {closed_at}) AS close_reason
+        FROM events
+        GROUP BY recording_id, cluster_session_id
+        """,
+        events=_session_events(log),
     )
-    closed = F.struct(
-        *(F.col("position").alias("closed_position"), F.col("timestamp").alias("closed_timestamp")),
-        block_enum(FIELD_OFFSETS[SESSION_CLOSE_EVENT]["close_reason"], CloseReason).alias("close_reason"),
-    )
-    is_open, is_close = (F.col("template_id") == template for template in (SESSION_OPEN_EVENT, SESSION_CLOSE_EVENT))
-    return (
-        log.where(is_open | is_close)
-        .groupBy("recording_id", "cluster_session_id")
-        .agg(
-            F.max_by(opened, F.when(is_open, F.col("position"))).alias("opened"),
-            F.max_by(closed, F.when(is_close, F.col("position"))).alias("closed"),
+
+
+def _session_events(log: DataFrame) -> DataFrame:
+    """Decode the messages that open and close sessions.
+
+    Behind the block are two fields of bytes, each with its length before it. Each step reads one number more.
+    """
+    stream_id = block_integer(FIELD_OFFSETS[SESSION_OPEN_EVENT]["response_stream_id"], 4)
+    return sql(
+        f"""
+        SELECT *, string({_bytes("channel_begin", "channel_length")}) AS response_channel,
+            {_bytes("principal_begin", read_integer("principal_begin", 4, is_signed=False))} AS encoded_principal
+        FROM (
+            SELECT *, CASE WHEN channel_begin + 3 + channel_length <= length(payload)
+                THEN CAST(channel_begin + 4 + channel_length AS INT) END AS principal_begin
+            FROM (
+                SELECT *, {read_integer("channel_begin", 4, is_signed=False)} AS channel_length
+                FROM (
+                    SELECT *, CAST({stream_id} AS INT) AS response_stream_id, {_CLOSE_REASON} AS close_reason,
+                        CAST({BLOCK_LENGTH} AS INT) + {MESSAGE_HEADER_LENGTH + 1} AS channel_begin
+                    FROM log
+                    WHERE template_id IN ({SESSION_OPEN_EVENT}, {SESSION_CLOSE_EVENT})
+                )
+            )
         )
-        .select("recording_id", "cluster_session_id", "opened.*", "closed.*")
+        """,
+        log=log,
     )
 
 
-def _response() -> tuple[Column, ...]:
-    """Where a client's session sends to, and who it is."""
-    at = FIELD_OFFSETS[SESSION_OPEN_EVENT]
-    return (
-        block_integer(at["response_stream_id"], 4).cast("int").alias("response_stream_id"),
-        var_data(0).cast("string").alias("response_channel"),
-        var_data(1).alias("encoded_principal"),
-    )
-
-
-def _only(log: DataFrame, template_id: int) -> DataFrame:
-    return log.where(F.col("template_id") == template_id)
-
-
-def _unit_name(unit: Column) -> Column:
-    return F.coalesce(*(F.when(unit == member.name, F.lit(name)) for member, name in _UNIT_NAMES.items()))
+def _bytes(begin: str, length: str) -> str:
+    """The bytes behind their length, which is at byte `begin`; NULL where the payload ends before they do."""
+    data = f"substr(payload, {begin} + 4, try_cast({length} AS INT))"
+    return f"CASE WHEN {begin} + 3 + {length} <= length(payload) THEN {data} END"

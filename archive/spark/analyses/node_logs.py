@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from .engine import Column, DataFrame, F, SparkSession, Window
 from .log_columns import check_columns, micros_between
+from .sql import DataFrame, SparkSession, sql
 
 NODE_LOG_FIELDS: Final = (
     *("event string", "member_id int", "level string", "timestamp string", "reason string", "detail string"),
@@ -48,21 +48,17 @@ def read_node_logs(spark: SparkSession, paths: str | Path | Sequence[str | Path]
     Cost: one pass over the files, whose parsing is Spark's own.
     """
     names = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    event = F.from_json("value", ", ".join(NODE_LOG_FIELDS))
+    fields = [f"e.{name}" for name in (field.split()[0] for field in NODE_LOG_FIELDS) if name != "timestamp"]
     return (
         spark.read.text(names)
-        .select(
-            event.alias("e"),
-            F.col("_metadata.file_name").alias("file"),
-            (F.col("_metadata.file_block_start") + F.monotonically_increasing_id()).alias("line_number"),
-            F.col("value").alias("line"),
+        .selectExpr(
+            f"from_json(value, '{', '.join(NODE_LOG_FIELDS)}') AS e",
+            "_metadata.file_name AS file",
+            "_metadata.file_block_start + monotonically_increasing_id() AS line_number",
+            "value AS line",
         )
-        .where(F.col("e.event").isNotNull() & F.col("e.member_id").isNotNull())
-        .select(
-            F.try_to_timestamp("e.timestamp").alias("timestamp"),
-            *(f"e.{name}" for name in (field.split()[0] for field in NODE_LOG_FIELDS) if name != "timestamp"),
-            *("file", "line_number", "line"),
-        )
+        .where("e.event IS NOT NULL AND e.member_id IS NOT NULL")
+        .selectExpr("try_to_timestamp(e.timestamp) AS timestamp", *fields, "file", "line_number", "line")
     )
 
 
@@ -76,20 +72,21 @@ def election_states(node_logs: DataFrame) -> DataFrame:
 
     Cost: that of reading the logs, and a window by member over the events of elections.
     """
-    runs = _elections(node_logs).where(F.col("event").isin(_STARTED, _CHANGED))
-    following = Window.partitionBy("member_id", "election_number").orderBy(*_ORDER)
-    left_at = F.lead("timestamp").over(following)
-    return (
-        runs.withColumn("left_at", left_at)
-        .withColumn("state", F.when(F.col("event") == _STARTED, "INIT").otherwise(F.col("new")))
-        .where(F.col("state") != "CLOSED")
-        .select(
-            *("member_id", "election_number", F.col("closed_term_id").alias("leadership_term_id"), "state"),
-            *(F.col("timestamp").alias("entered_at"), "left_at"),
-            micros_between(F.col("timestamp"), F.col("left_at")).alias("duration_us"),
-            *("reason", "detail", "append_position", "commit_position"),
+    return sql(
+        f"""
+        SELECT member_id, election_number, closed_term_id AS leadership_term_id, state,
+            timestamp AS entered_at, left_at,
+            {micros_between("timestamp", "left_at")} AS duration_us, reason, detail, append_position, commit_position
+        FROM (
+            SELECT *, CASE WHEN event = '{_STARTED}' THEN 'INIT' ELSE new END AS state,
+                lead(timestamp) OVER (PARTITION BY member_id, election_number ORDER BY event_number) AS left_at
+            FROM events
+            WHERE event IN ('{_STARTED}', '{_CHANGED}')
         )
-        .orderBy("entered_at", "member_id")
+        WHERE state <> 'CLOSED'
+        ORDER BY entered_at, member_id
+        """,
+        events=_elections(node_logs),
     )
 
 
@@ -103,25 +100,29 @@ def member_elections(node_logs: DataFrame) -> DataFrame:
 
     Cost: that of `election_states`.
     """
-    check_columns(node_logs, "member_elections", *_ELECTION_COLUMNS)
-    is_start, is_end, changed = (F.col("event") == name for name in (_STARTED, _CLOSED, _CHANGED))
-    names = F.sort_array(F.collect_list(F.when(changed, F.struct("timestamp", "line_number", "new"))))
-    return (
-        _elections(node_logs)
-        .groupBy("member_id", "election_number")
-        .agg(
-            F.max(F.when(is_start, F.col("reason"))).alias("reason"),
-            F.max(F.when(is_start, F.col("detail"))).alias("detail"),
-            F.min(F.when(is_start, F.col("timestamp"))).alias("started_at"),
-            F.max(F.when(is_end, F.col("timestamp"))).alias("closed_at"),
-            F.max("closed_term_id").alias("leadership_term_id"),
-            F.max(F.when(is_end, F.col("leader_member_id"))).alias("leader_member_id"),
-            F.count_if(changed & (F.col("new") == "CANDIDATE_BALLOT")).alias("ballots"),
-            F.count_if(changed & (F.col("new") == "INIT")).alias("restarts"),
-            F.concat(F.array(F.lit("INIT")), names.getField("new")).alias("states"),
+    is_start, is_end, changed = (f"FILTER (WHERE event = '{name}')" for name in (_STARTED, _CLOSED, _CHANGED))
+    return sql(
+        f"""
+        SELECT member_id, election_number, reason, detail, started_at, closed_at, leadership_term_id, leader_member_id,
+            ballots, restarts, concat(`array`('INIT'), transform(changes, change -> change.new)) AS states,
+            {micros_between("started_at", "closed_at")} AS duration_us
+        FROM (
+            SELECT member_id, election_number,
+                max(reason) {is_start} AS reason,
+                max(detail) {is_start} AS detail,
+                min(timestamp) {is_start} AS started_at,
+                max(timestamp) {is_end} AS closed_at,
+                max(closed_term_id) AS leadership_term_id,
+                max(leader_member_id) {is_end} AS leader_member_id,
+                count(CASE WHEN new = 'CANDIDATE_BALLOT' THEN 1 END) {changed} AS ballots,
+                count(CASE WHEN new = 'INIT' THEN 1 END) {changed} AS restarts,
+                sort_array(collect_list(CASE WHEN event = '{_CHANGED}' THEN struct(event_number, new) END)) AS changes
+            FROM events
+            GROUP BY member_id, election_number
         )
-        .withColumn("duration_us", micros_between(F.col("started_at"), F.col("closed_at")))
-        .orderBy("started_at", "member_id")
+        ORDER BY started_at, member_id
+        """,
+        events=_elections(node_logs),
     )
 
 
@@ -138,38 +139,46 @@ def refusals(node_logs: DataFrame) -> DataFrame:
 
     Cost: that of `election_states`.
     """
-    return (
-        _elections(node_logs)
-        .where(F.col("event").isin(*_REFUSED))
-        .select(
-            *("timestamp", "member_id", "event", "reason", "detail"),
-            F.coalesce("candidate_member_id", "leader_member_id").alias("refused_member_id"),
-            F.coalesce("candidate_term_id", "leadership_term_id").alias("refused_term_id"),
-            "election_number",
-            F.when(F.col("timestamp") <= F.col("closed_time"), F.col("closed_term_id")).alias("leadership_term_id"),
-        )
-        .orderBy("timestamp", "member_id")
+    return sql(
+        f"""
+        SELECT timestamp, member_id, event, reason, detail,
+            coalesce(candidate_member_id, leader_member_id) AS refused_member_id,
+            coalesce(candidate_term_id, leadership_term_id) AS refused_term_id,
+            election_number,
+            CASE WHEN timestamp <= closed_time THEN closed_term_id END AS leadership_term_id
+        FROM events
+        WHERE event IN ({_listed(_REFUSED)})
+        ORDER BY timestamp, member_id
+        """,
+        events=_elections(node_logs),
     )
-
-
-_ORDER: Final = ("timestamp", "line_number")
 
 
 def _elections(node_logs: DataFrame) -> DataFrame:
-    """Keep the events of elections; number the elections of each member, and say how each closed."""
+    """Keep the events of elections; number them, and the elections of each member, and say how each closed."""
     check_columns(node_logs, "elections of members", *_ELECTION_COLUMNS)
-    so_far = Window.partitionBy("member_id").orderBy(*_ORDER).rowsBetween(Window.unboundedPreceding, 0)
-    whole = Window.partitionBy("member_id", "election_number")
-    is_closed = F.col("event") == _CLOSED
-    return (
-        node_logs.where(F.col("event").isin(_STARTED, _CHANGED, _CLOSED, *_REFUSED))
-        .select(*_ELECTION_COLUMNS)
-        .withColumn("election_number", _count(F.col("event") == _STARTED).over(so_far))
-        .where(F.col("election_number") > 0)
-        .withColumn("closed_term_id", F.max(F.when(is_closed, F.col("leadership_term_id"))).over(whole))
-        .withColumn("closed_time", F.max(F.when(is_closed, F.col("timestamp"))).over(whole))
+    in_order = "OVER (PARTITION BY member_id ORDER BY timestamp, line_number)"
+    whole = "OVER (PARTITION BY member_id, election_number)"
+    return sql(
+        f"""
+        SELECT *,
+            max(CASE WHEN event = '{_CLOSED}' THEN leadership_term_id END) {whole} AS closed_term_id,
+            max(CASE WHEN event = '{_CLOSED}' THEN timestamp END) {whole} AS closed_time
+        FROM (
+            SELECT *, count(CASE WHEN event = '{_STARTED}' THEN 1 END) OVER (
+                    PARTITION BY member_id ORDER BY event_number ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+                ) AS election_number
+            FROM (
+                SELECT {", ".join(_ELECTION_COLUMNS)}, row_number() {in_order} AS event_number
+                FROM node_logs
+                WHERE event IN ({_listed((_STARTED, _CHANGED, _CLOSED, *_REFUSED))})
+            )
+        )
+        WHERE election_number > 0
+        """,
+        node_logs=node_logs,
     )
 
 
-def _count(condition: Column) -> Column:
-    return F.sum(F.when(condition, 1).otherwise(0))
+def _listed(texts: Sequence[str]) -> str:
+    return ", ".join(f"'{text}'" for text in texts)

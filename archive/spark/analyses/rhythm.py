@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from .engine import DataFrame, F, Window
-from .log_columns import aligned_length, begins_message, check_columns, end_position, micros_between
+from .log_columns import ALIGNED_LENGTH, BEGINS_MESSAGE, END_POSITION, check_columns, check_interval, micros_between
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "timestamp")
 
@@ -24,31 +24,31 @@ def bursts(log: DataFrame, *, window: str = "1 second", limit: int = 20) -> Data
     Cost: one pass; a row for each window is sorted, so choose windows that are few against the messages.
     """
     check_columns(log, "bursts", *_COLUMNS)
-    of_recording = Window.partitionBy("recording_id")
-    seconds = micros_between(F.col("from_timestamp"), F.col("to_timestamp")) / 1e6
-    return (
-        log.where(begins_message() & F.col("timestamp").isNotNull())
-        .groupBy("recording_id", F.window("timestamp", window).alias("window"))
-        .agg(
-            F.count(F.lit(1)).alias("messages"),
-            F.sum(aligned_length()).alias("log_bytes"),
-            F.min("position").alias("first_position"),
+    seconds = f"({micros_between('from_timestamp', 'to_timestamp')} / 1e6)"
+    return sql(
+        f"""
+        SELECT recording_id, from_timestamp, to_timestamp, first_position, messages, log_bytes,
+            messages / {seconds} AS messages_per_s, times_mean
+        FROM (
+            SELECT recording_id, bucket.`start` AS from_timestamp, bucket.`end` AS to_timestamp,
+                first_position, messages, log_bytes,
+                messages / avg(messages) OVER (PARTITION BY recording_id) AS times_mean,
+                row_number() OVER (PARTITION BY recording_id ORDER BY messages DESC, first_position) AS place
+            FROM (
+                SELECT recording_id, bucket, count(*) AS messages, sum({ALIGNED_LENGTH}) AS log_bytes,
+                    min(position) AS first_position
+                FROM (
+                    SELECT *, `window`(timestamp, '{check_interval(window)}') AS bucket
+                    FROM log
+                    WHERE {BEGINS_MESSAGE} AND timestamp IS NOT NULL
+                )
+                GROUP BY recording_id, bucket
+            )
         )
-        .withColumns(
-            {
-                "times_mean": F.col("messages") / F.avg("messages").over(of_recording),
-                "rank": F.row_number().over(of_recording.orderBy(F.desc("messages"), "first_position")),
-                "from_timestamp": F.col("window.start"),
-                "to_timestamp": F.col("window.end"),
-            }
-        )
-        .where(F.col("rank") <= limit)
-        .select(
-            *("recording_id", "from_timestamp", "to_timestamp", "first_position", "messages", "log_bytes"),
-            (F.col("messages") / seconds).alias("messages_per_s"),
-            "times_mean",
-        )
-        .orderBy("recording_id", F.desc("messages"), "first_position")
+        WHERE place <= {limit}
+        ORDER BY recording_id, messages DESC, first_position
+        """,
+        log=log,
     )
 
 
@@ -65,26 +65,34 @@ def gaps(log: DataFrame, *, longer_than_us: int = 1_000_000) -> DataFrame:
     """
     check_columns(log, "gaps", "recording_id", "position", "frame_length", "timestamp")
     names_term = "leadership_term_id" in log.columns
-    term = F.col("leadership_term_id") if names_term else F.lit(None).cast("long")
-    in_order = Window.partitionBy("recording_id").orderBy("interval")
-    entry = F.struct(F.col("position"), F.col("timestamp"), end_position().alias("end_position"), term.alias("term"))
-    intervals = (
-        log.where(F.col("timestamp").isNotNull())
-        .withColumn("interval", F.floor(F.unix_micros("timestamp") / F.lit(longer_than_us)))
-        .groupBy("recording_id", "interval")
-        .agg(F.min(entry).alias("first"), F.max(entry).alias("last"))
-    )
-    last = F.lag("last").over(in_order)
-    return (
-        intervals.withColumn("before", last)
-        .select(
-            *("recording_id", F.col("before.timestamp").alias("from_timestamp")),
-            F.col("first.timestamp").alias("to_timestamp"),
-            micros_between(F.col("before.timestamp"), F.col("first.timestamp")).alias("gap_us"),
-            F.col("before.end_position").alias("from_position"),
-            F.col("first.position").alias("to_position"),
-            *([(F.col("before.term") != F.col("first.term")).alias("over_terms")] if names_term else []),
+    before = "OVER (PARTITION BY recording_id ORDER BY stretch)"
+    of_term = """, min_by(leadership_term_id, position) AS first_term,
+                    max_by(leadership_term_id, position) AS last_term"""
+    over_terms = f", lag(last_term) {before} <> first_term AS over_terms"
+    return sql(
+        f"""
+        SELECT *
+        FROM (
+            SELECT recording_id, from_timestamp, to_timestamp,
+                {micros_between("from_timestamp", "to_timestamp")} AS gap_us,
+                from_position, to_position {", over_terms" if names_term else ""}
+            FROM (
+                SELECT recording_id, lag(last_timestamp) {before} AS from_timestamp, first_timestamp AS to_timestamp,
+                    lag(last_end) {before} AS from_position, first_position AS to_position
+                    {over_terms if names_term else ""}
+                FROM (
+                    SELECT recording_id, CAST(floor(unix_micros(timestamp) / {longer_than_us}) AS BIGINT) AS stretch,
+                        min(position) AS first_position, min_by(timestamp, position) AS first_timestamp,
+                        max_by(timestamp, position) AS last_timestamp,
+                        max_by({END_POSITION}, position) AS last_end {of_term if names_term else ""}
+                    FROM log
+                    WHERE timestamp IS NOT NULL
+                    GROUP BY 1, 2
+                )
+            )
         )
-        .where(F.col("gap_us") > longer_than_us)
-        .orderBy(F.desc("gap_us"), "to_position")
+        WHERE gap_us > {longer_than_us}
+        ORDER BY gap_us DESC, to_position
+        """,
+        log=log,
     )

@@ -6,9 +6,17 @@ from typing import Final
 
 from ....service_api.wire.frame import UNFRAGMENTED
 from ....service_api.wire.log.layout import SESSION_MESSAGE_HEADER
-from .engine import DataFrame, F, Window, WindowSpec
-from .log_columns import application_length, check_columns, client_session_id, has_flags, micros_between, service_id
+from .log_columns import (
+    APPLICATION_LENGTH,
+    CLIENT_SESSION_ID,
+    SERVICE_ID,
+    check_columns,
+    check_interval,
+    has_flags,
+    micros_between,
+)
 from .log_events import session_ends
+from .sql import DataFrame, sql
 from .whole_messages import whole_messages
 
 QUANTILES: Final = (0.5, 0.99)
@@ -36,32 +44,37 @@ def session_traffic(log: DataFrame, *, interval: str | None = "1 second") -> Dat
 
     Cost: that of `whole_messages`, one shuffle by session, and a sort by position within each session.
     """
-    gap = micros_between(F.lag("timestamp").over(_by_session()), F.col("timestamp"))
-    sent = _session_messages(log).withColumn("gap_us", gap)
     if interval is None:
-        groups = sent.groupBy(*_SESSION)
-        begin, end = F.min("timestamp"), F.max("timestamp")
+        group, begin, end, condition = "", "min(timestamp)", "max(timestamp)", ""
     else:
-        timed = sent.where(F.col("timestamp").isNotNull())  # Spark's window leaves the others out by itself
-        groups = timed.withColumn("interval", F.window("timestamp", interval)).groupBy(*_SESSION, "interval")
-        begin, end = F.first("interval.start"), F.first("interval.end")
-    counted = groups.agg(
-        begin.alias("from_timestamp"),
-        end.alias("to_timestamp"),
-        F.count(F.lit(1)).alias("messages"),
-        F.sum("application_length").alias("application_bytes"),
-        F.percentile_approx("gap_us", list(QUANTILES), ACCURACY).alias("quantiles"),
-        F.max("gap_us").alias("gap_us_max"),
+        group = f", `window`(timestamp, '{check_interval(interval)}')"
+        begin, end, condition = "min(bucket.`start`)", "min(bucket.`end`)", "WHERE timestamp IS NOT NULL"
+    in_order = "OVER (PARTITION BY recording_id, cluster_session_id, service_id ORDER BY position)"
+    seconds = f"nullif({micros_between('from_timestamp', 'to_timestamp')} / 1e6, 0)"
+    quantiles = ", ".join(
+        f"element_at(quantiles, {place}) AS gap_us_p{int(q * 100)}" for place, q in enumerate(QUANTILES, 1)
     )
-    seconds = micros_between(F.col("from_timestamp"), F.col("to_timestamp")) / 1e6
-    return counted.select(
-        *_SESSION,
-        *("from_timestamp", "to_timestamp", "messages", "application_bytes"),
-        F.try_divide("messages", seconds).alias("messages_per_s"),
-        F.try_divide("application_bytes", seconds).alias("bytes_per_s"),
-        *(F.col("quantiles")[i].alias(f"gap_us_p{int(q * 100)}") for i, q in enumerate(QUANTILES)),
-        "gap_us_max",
-    ).orderBy("recording_id", "cluster_session_id", "service_id", "from_timestamp")
+    return sql(
+        f"""
+        SELECT recording_id, cluster_session_id, service_id, from_timestamp, to_timestamp, messages, application_bytes,
+            messages / {seconds} AS messages_per_s, application_bytes / {seconds} AS bytes_per_s,
+            {quantiles}, gap_us_max
+        FROM (
+            SELECT recording_id, cluster_session_id, service_id, {begin} AS from_timestamp, {end} AS to_timestamp,
+                count(*) AS messages, sum(application_length) AS application_bytes,
+                percentile_approx(gap_us, `array`({", ".join(map(str, QUANTILES))}), {ACCURACY}) AS quantiles,
+                max(gap_us) AS gap_us_max
+            FROM (
+                SELECT * {f"{group} AS bucket" if group else ""}
+                FROM (SELECT *, {micros_between(f"lag(timestamp) {in_order}", "timestamp")} AS gap_us FROM messages)
+                {condition}
+            )
+            GROUP BY recording_id, cluster_session_id, service_id {", bucket" if group else ""}
+        )
+        ORDER BY recording_id, cluster_session_id, service_id, from_timestamp
+        """,
+        messages=_session_messages(log),
+    )
 
 
 def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
@@ -83,24 +96,24 @@ def session_lives(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
 
     Cost: that of `whole_messages`, one shuffle by session, a sort by position within each, and one pass over `events`.
     """
-    of_session = ["recording_id", "cluster_session_id"]
-    last = F.coalesce("closed_timestamp", "log_end")
-    state = F.when(F.col("closed_position").isNull(), "open").when(F.col("close_reason") == "TIMEOUT", "timed out")
-    return (
-        _activity(log)
-        .join(session_ends(log if events is None else events), of_session, "left")
-        .select(
-            *(*of_session, "correlation_id", "opened_position", "opened_timestamp"),
-            *("closed_position", "closed_timestamp", "close_reason", state.otherwise("closed").alias("state")),
-            micros_between(F.col("opened_timestamp"), last).alias("lifetime_us"),
-            *("response_stream_id", "response_channel", "encoded_principal"),
-            *("messages", "application_bytes", "longest_idle_us"),
-        )
-        .orderBy(*of_session)
+    last = "coalesce(closed_timestamp, log_end)"
+    return sql(
+        f"""
+        SELECT recording_id, cluster_session_id, correlation_id, opened_position, opened_timestamp,
+            closed_position, closed_timestamp, close_reason,
+            CASE WHEN closed_position IS NULL THEN 'open'
+                WHEN close_reason = 'TIMEOUT' THEN 'timed out' ELSE 'closed' END AS state,
+            {micros_between("opened_timestamp", last)} AS lifetime_us,
+            response_stream_id, response_channel, encoded_principal, messages, application_bytes, longest_idle_us
+        FROM activity
+        LEFT JOIN ends USING (recording_id, cluster_session_id)
+        ORDER BY recording_id, cluster_session_id
+        """,
+        activity=_activity(log),
+        ends=session_ends(log if events is None else events),
     )
 
 
-_SESSION: Final = ("recording_id", "cluster_session_id", "service_id")
 _COLUMNS: Final = ("template_id", "block_length", "cluster_session_id", "timestamp")
 
 
@@ -108,39 +121,41 @@ def _session_messages(log: DataFrame) -> DataFrame:
     """The application's messages: where, when, whose, how long."""
     check_columns(log, "traffic of sessions", *_COLUMNS)
     # Fragments say nothing of their message: those of all messages are put together before the others are left out.
-    messages = whole_messages(log.where((F.col("template_id") == SESSION_MESSAGE_HEADER) | ~has_flags(UNFRAGMENTED)))
-    return messages.where(F.col("template_id") == SESSION_MESSAGE_HEADER).select(
-        *("recording_id", "position", "timestamp"),
-        service_id().alias("service_id"),
-        client_session_id().alias("cluster_session_id"),
-        application_length().alias("application_length"),
+    parts = f"SELECT * FROM log WHERE template_id = {SESSION_MESSAGE_HEADER} OR NOT {has_flags(UNFRAGMENTED)}"
+    return sql(
+        f"""
+        SELECT recording_id, position, timestamp, {SERVICE_ID} AS service_id,
+            {CLIENT_SESSION_ID} AS cluster_session_id, {APPLICATION_LENGTH} AS application_length
+        FROM messages
+        WHERE template_id = {SESSION_MESSAGE_HEADER}
+        """,
+        messages=whole_messages(sql(parts, log=log)),
     )
 
 
 def _activity(log: DataFrame) -> DataFrame:
     """One row for each client session that the log has any entry of, and when the log ends."""
     check_columns(log, "lives of sessions", *_COLUMNS)
-    # What is no client's is spread, not put into one partition of its own.
-    alone = F.coalesce(client_session_id(), -1 - F.col("position"))
-    in_session = Window.partitionBy("recording_id", alone).orderBy("position")
-    idle = micros_between(F.lag("timestamp").over(in_session), F.col("timestamp"))
-    length = application_length()
-    log_end = F.max("last_timestamp").over(Window.partitionBy("recording_id"))
-    return (
-        whole_messages(log)
-        .withColumn("idle_us", idle)
-        .withColumn("cluster_session_id", client_session_id())
-        .groupBy("recording_id", "cluster_session_id")
-        .agg(
-            F.count(length).alias("messages"),
-            F.coalesce(F.sum(length), F.lit(0)).alias("application_bytes"),
-            F.max("idle_us").alias("longest_idle_us"),
-            F.max("timestamp").alias("last_timestamp"),
+    # Messages that are not of a client are spread, not put into one partition of their own.
+    in_session = f"OVER (PARTITION BY recording_id, coalesce({CLIENT_SESSION_ID}, -1 - position) ORDER BY position)"
+    return sql(
+        f"""
+        SELECT *
+        FROM (
+            SELECT *, max(last_timestamp) OVER (PARTITION BY recording_id) AS log_end
+            FROM (
+                SELECT recording_id, client_session_id AS cluster_session_id,
+                    count(application_length) AS messages, coalesce(sum(application_length), 0) AS application_bytes,
+                    max(idle_us) AS longest_idle_us, max(timestamp) AS last_timestamp
+                FROM (
+                    SELECT *, {CLIENT_SESSION_ID} AS client_session_id, {APPLICATION_LENGTH} AS application_length,
+                        {micros_between(f"lag(timestamp) {in_session}", "timestamp")} AS idle_us
+                    FROM messages
+                )
+                GROUP BY recording_id, client_session_id
+            )
         )
-        .withColumn("log_end", log_end)
-        .where(F.col("cluster_session_id").isNotNull())
+        WHERE cluster_session_id IS NOT NULL
+        """,
+        messages=whole_messages(log),
     )
-
-
-def _by_session() -> WindowSpec:
-    return Window.partitionBy(*_SESSION).orderBy("position")

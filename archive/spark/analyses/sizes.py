@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from ....service_api.errors import ConfigurationError
-from .engine import Column, DataFrame, F
-from .log_columns import check_columns, template_name
+from .log_columns import TEMPLATE_NAME, check_columns
+from .sql import DataFrame, sql
 from .whole_messages import MESSAGE_FIELDS, whole_messages
 
 _QUANTILES: Final = (0.5, 0.9, 0.99)
@@ -30,32 +30,26 @@ def payload_sizes(log: DataFrame, *, by: Sequence[str] = ("template_id",)) -> Da
     Cost: that of `whole_messages`, and one shuffle of a row for each group and partition.
     """
     names = _check_groups(log, by)
-    length = F.when(~F.col("is_padding"), F.col("message_length"))
-    name = F.when(F.col("is_padding"), "(padding)").otherwise(template_name())
-    named = [name.alias("message")] if "template_id" in names else []
-    return (
-        whole_messages(log, padding=True)
-        .groupBy("recording_id", "is_padding", *names)
-        .agg(
-            F.count(length).alias("messages"),
-            F.sum("frames").alias("frames"),
-            F.sum("message_length").alias("message_bytes"),
-            F.min(length).alias("length_min"),
-            F.percentile_approx(length, list(_QUANTILES), _ACCURACY).alias("quantiles"),
-            F.max(length).alias("length_max"),
-            F.avg(length).alias("length_mean"),
-            F.sum("log_bytes").alias("log_bytes"),
+    message = f"CASE WHEN is_padding THEN '(padding)' ELSE {TEMPLATE_NAME} END AS message,"
+    quantiles = ", ".join(
+        f"element_at(quantiles, {place}) AS length_p{int(100 * q)}" for place, q in enumerate(_QUANTILES, 1)
+    )
+    return sql(
+        f"""
+        SELECT recording_id, {names} {message if "template_id" in by else ""}
+            messages, frames, message_bytes, length_min, {quantiles}, length_max, length_mean, log_bytes,
+            1 - message_bytes / log_bytes AS overhead_share
+        FROM (
+            SELECT recording_id, {names} is_padding, count(length) AS messages,
+                sum(frames) AS frames, sum(message_length) AS message_bytes, min(length) AS length_min,
+                percentile_approx(length, `array`({", ".join(map(str, _QUANTILES))}), {_ACCURACY}) AS quantiles,
+                max(length) AS length_max, avg(length) AS length_mean, sum(log_bytes) AS log_bytes
+            FROM (SELECT *, CASE WHEN NOT is_padding THEN message_length END AS length FROM messages)
+            GROUP BY recording_id, {names} is_padding
         )
-        .select(
-            "recording_id",
-            *names,
-            *named,
-            *("messages", "frames", "message_bytes", "length_min"),
-            *(F.col("quantiles")[i].alias(f"length_p{int(100 * q)}") for i, q in enumerate(_QUANTILES)),
-            *("length_max", "length_mean", "log_bytes"),
-            (1 - F.col("message_bytes") / F.col("log_bytes")).alias("overhead_share"),
-        )
-        .orderBy("recording_id", F.desc("log_bytes"), *names)
+        ORDER BY recording_id, log_bytes DESC {"".join(f", {name}" for name in by)}
+        """,
+        messages=whole_messages(log, padding=True),
     )
 
 
@@ -76,29 +70,29 @@ def payload_histogram(
     names = _check_groups(log, by)
     if bin_bytes is not None and bin_bytes < 1:
         raise ConfigurationError(f"a bin of a histogram has a width: bin_bytes={bin_bytes} expected 1 or more")
-    begin, end = _bin(bin_bytes)
-    return (
-        whole_messages(log)
-        .groupBy("recording_id", *names, begin.alias("from_length"), end.alias("to_length"))
-        .agg(F.count(F.lit(1)).alias("messages"), F.sum("message_length").alias("message_bytes"))
-        .orderBy("recording_id", *names, "from_length")
+    power = "CAST(1 AS BIGINT) << (length(bin(message_length)) - 1)"
+    begin = f"CASE WHEN message_length = 0 THEN 0 ELSE {power} END"
+    end = "CASE WHEN from_length = 0 THEN 1 ELSE 2 * from_length END"
+    if bin_bytes is not None:
+        begin, end = f"message_length - message_length % {bin_bytes}", f"from_length + {bin_bytes}"
+    return sql(
+        f"""
+        SELECT recording_id, {names} from_length, {end} AS to_length, messages, message_bytes
+        FROM (
+            SELECT recording_id, {names} from_length, count(*) AS messages, sum(message_length) AS message_bytes
+            FROM (SELECT *, {begin} AS from_length FROM messages)
+            GROUP BY recording_id, {names} from_length
+        )
+        ORDER BY recording_id, {names} from_length
+        """,
+        messages=whole_messages(log),
     )
 
 
-def _bin(bin_bytes: int | None) -> tuple[Column, Column]:
-    """The bin of a message's length: where it begins, and where the next one does."""
-    length = F.col("message_length")
-    if bin_bytes is not None:
-        begin = length - length % bin_bytes
-        return begin, begin + bin_bytes
-    power = F.expr("shiftleft(CAST(1 AS BIGINT), length(bin(message_length)) - 1)")
-    return F.when(length == 0, 0).otherwise(power), F.when(length == 0, 1).otherwise(2 * power)
-
-
-def _check_groups(log: DataFrame, by: Sequence[str]) -> list[str]:
-    names = list(by)
-    for name in names:
+def _check_groups(log: DataFrame, by: Sequence[str]) -> str:
+    """Return the columns as the begin of a list, with a comma after each."""
+    for name in by:
         if name not in MESSAGE_FIELDS:
             raise ConfigurationError(f"messages have no such column: by={name!r} expected {', '.join(MESSAGE_FIELDS)}")
-    check_columns(log, "sizes of messages", *names)
-    return names
+    check_columns(log, "sizes of messages", *by)
+    return "".join(f"{name}, " for name in by)

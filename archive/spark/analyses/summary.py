@@ -12,8 +12,17 @@ from ....service_api.wire.log.layout import (
     SESSION_OPEN_EVENT,
     TIMER_EVENT,
 )
-from .engine import Column, DataFrame, F
-from .log_columns import aligned_length, check_columns, extent, is_data, is_padding, micros_between, payload_length
+from .log_columns import (
+    ALIGNED_LENGTH,
+    CLIENT_SESSION_ID,
+    EXTENT,
+    IS_DATA,
+    IS_PADDING,
+    PAYLOAD_LENGTH,
+    check_columns,
+    micros_between,
+)
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "template_id", "leadership_term_id"),
@@ -36,41 +45,41 @@ def summary(log: DataFrame) -> DataFrame:
     Cost: one pass, and an exact count of the distinct sessions.
     """
     check_columns(log, "summary", *_COLUMNS)
-    is_client = F.col("cluster_session_id") >= 0
-    unaligned = F.when(is_data(), F.col("frame_length").cast("long"))
-    duration = micros_between(F.col("first_timestamp"), F.col("last_timestamp"))
-    return (
-        log.groupBy("recording_id")
-        .agg(
-            *extent(),
-            F.min("leadership_term_id").alias("first_term"),
-            F.max("leadership_term_id").alias("last_term"),
-            F.count_distinct("leadership_term_id").alias("terms"),
-            F.count_if(_is(SESSION_MESSAGE_HEADER) & is_client).alias("client_messages"),
-            F.count_if(_is(SESSION_MESSAGE_HEADER) & ~is_client).alias("service_messages"),
-            F.count_distinct(F.when(is_client, F.col("cluster_session_id"))).alias("sessions"),
-            F.count_if(_is(SESSION_OPEN_EVENT)).alias("sessions_opened"),
-            F.count_if(_is(SESSION_CLOSE_EVENT)).alias("sessions_closed"),
-            F.count_if(_is(TIMER_EVENT)).alias("timers_fired"),
-            F.count_if(_is(CLUSTER_ACTION_REQUEST)).alias("actions"),
-            F.sum(payload_length()).alias("payload_bytes"),
-            (F.count_if(is_data()) * HEADER_LENGTH).alias("header_bytes"),
-            F.coalesce(F.sum(F.when(is_data(), aligned_length()) - unaligned), F.lit(0)).alias("alignment_bytes"),
-            F.coalesce(F.sum(F.when(is_padding(), aligned_length())), F.lit(0)).alias("padding_bytes"),
+    return sql(
+        f"""
+        SELECT recording_id, start_position, stop_position, stop_position - start_position AS length_bytes,
+            first_timestamp, last_timestamp, duration_us,
+            frames, messages, messages / nullif(duration_us / 1e6, 0) AS messages_per_s,
+            first_term, last_term, terms, client_messages, service_messages,
+            sessions, sessions_opened, sessions_closed, timers_fired, actions,
+            payload_bytes, header_bytes, alignment_bytes, padding_bytes
+        FROM (
+            SELECT *, {micros_between("first_timestamp", "last_timestamp")} AS duration_us
+            FROM (
+                SELECT recording_id, {EXTENT},
+                    min(leadership_term_id) AS first_term,
+                    max(leadership_term_id) AS last_term,
+                    count(DISTINCT leadership_term_id) AS terms,
+                    {_count(SESSION_MESSAGE_HEADER, "cluster_session_id >= 0")} AS client_messages,
+                    {_count(SESSION_MESSAGE_HEADER, "cluster_session_id < 0")} AS service_messages,
+                    count(DISTINCT {CLIENT_SESSION_ID}) AS sessions,
+                    {_count(SESSION_OPEN_EVENT)} AS sessions_opened,
+                    {_count(SESSION_CLOSE_EVENT)} AS sessions_closed,
+                    {_count(TIMER_EVENT)} AS timers_fired,
+                    {_count(CLUSTER_ACTION_REQUEST)} AS actions,
+                    sum({PAYLOAD_LENGTH}) AS payload_bytes,
+                    {HEADER_LENGTH} * count(*) FILTER (WHERE {IS_DATA}) AS header_bytes,
+                    coalesce(sum({ALIGNED_LENGTH} - frame_length) FILTER (WHERE {IS_DATA}), 0) AS alignment_bytes,
+                    coalesce(sum({ALIGNED_LENGTH}) FILTER (WHERE {IS_PADDING}), 0) AS padding_bytes
+                FROM log
+                GROUP BY recording_id
+            )
         )
-        .withColumn("length_bytes", F.col("stop_position") - F.col("start_position"))
-        .withColumn("duration_us", duration)
-        .withColumn("messages_per_s", F.try_divide(F.col("messages"), F.col("duration_us") / 1e6))
-        .select(
-            *("recording_id", "start_position", "stop_position", "length_bytes"),
-            *("first_timestamp", "last_timestamp", "duration_us", "frames", "messages", "messages_per_s"),
-            *("first_term", "last_term", "terms", "client_messages", "service_messages"),
-            *("sessions", "sessions_opened", "sessions_closed", "timers_fired", "actions"),
-            *("payload_bytes", "header_bytes", "alignment_bytes", "padding_bytes"),
-        )
-        .orderBy("recording_id")
+        ORDER BY recording_id
+        """,
+        log=log,
     )
 
 
-def _is(template_id: int) -> Column:
-    return F.col("template_id") == template_id
+def _count(template_id: int, condition: str = "TRUE") -> str:
+    return f"count(*) FILTER (WHERE template_id = {template_id} AND {condition})"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from .engine import DataFrame, F, Window
-from .log_columns import check_columns, extent, micros_between, payload_length
+from .log_columns import EXTENT, INT64_MAX, PAYLOAD_LENGTH, check_columns, micros_between
 from .log_events import new_terms
+from .sql import DataFrame, sql
 
 _COLUMNS: Final = (
     *("recording_id", "position", "frame_length", "flags", "type", "template_id", "leadership_term_id", "timestamp"),
@@ -38,31 +38,35 @@ def term_timeline(log: DataFrame, *, events: DataFrame | None = None) -> DataFra
     """
     check_columns(log, "term_timeline", *_COLUMNS)
     source = log if events is None else events
-    keys = ["recording_id", "leadership_term_id"]
-    began = new_terms(source).drop("position", "timestamp", "term_base_log_position")
-    by_recording = Window.partitionBy("recording_id")
-    first_term = F.min("leadership_term_id").over(by_recording)
-    following = F.lead("first_timestamp").over(by_recording.orderBy("leadership_term_id"))
-    return (
-        _count_terms(log, source)
-        .withColumn("leadership_term_id", F.coalesce("leadership_term_id", first_term))
-        .groupBy(*keys)
-        .agg(
-            F.min("start_position").alias("start_position"),
-            F.max("stop_position").alias("stop_position"),
-            F.min("first_timestamp").alias("first_timestamp"),
-            F.max("last_timestamp").alias("last_timestamp"),
-            *(F.sum(name).alias(name) for name in _COUNTS),
+    in_order = "OVER (PARTITION BY recording_id ORDER BY leadership_term_id)"
+    return sql(
+        f"""
+        SELECT /*+ BROADCAST(leaders) */
+            recording_id, leadership_term_id, leader_member_id, start_position, stop_position,
+            stop_position - start_position AS length_bytes, first_timestamp, last_timestamp,
+            {micros_between("last_timestamp", f"lead(first_timestamp) {in_order}")} AS hand_over_us,
+            frames, messages, payload_bytes, time_unit, app_version, log_session_id
+        FROM (
+            SELECT recording_id, leadership_term_id,
+                min(start_position) AS start_position, max(stop_position) AS stop_position,
+                min(first_timestamp) AS first_timestamp, max(last_timestamp) AS last_timestamp,
+                sum(frames) AS frames, sum(messages) AS messages, sum(payload_bytes) AS payload_bytes
+            FROM (
+                SELECT recording_id,
+                    coalesce(term_id, min(term_id) OVER (PARTITION BY recording_id)) AS leadership_term_id,
+                    start_position, stop_position, first_timestamp, last_timestamp, frames, messages, payload_bytes
+                FROM counts
+            )
+            GROUP BY recording_id, leadership_term_id
         )
-        .join(F.broadcast(began), keys, "left")
-        .withColumn("hand_over_us", micros_between(F.col("last_timestamp"), following))
-        .select(
-            *(*keys, "leader_member_id", "start_position", "stop_position"),
-            (F.col("stop_position") - F.col("start_position")).alias("length_bytes"),
-            *("first_timestamp", "last_timestamp", "hand_over_us"),
-            *(*_COUNTS, "time_unit", "app_version", "log_session_id"),
-        )
-        .orderBy(*keys)
+        LEFT JOIN (
+            SELECT recording_id, leadership_term_id, leader_member_id, time_unit, app_version, log_session_id
+            FROM began
+        ) AS leaders USING (recording_id, leadership_term_id)
+        ORDER BY recording_id, leadership_term_id
+        """,
+        counts=_count_terms(log, source),
+        began=new_terms(source),
     )
 
 
@@ -75,62 +79,51 @@ def leaders(log: DataFrame, *, events: DataFrame | None = None) -> DataFrame:
 
     Cost: that of `term_timeline`.
     """
-    by_recording = Window.partitionBy("recording_id").orderBy("leadership_term_id")
-    ended = F.lag("last_timestamp").over(by_recording)
-    led = F.struct(
-        F.lit(True).alias("is_led"),
-        F.col("leader_member_id"),
-        F.col("first_timestamp").alias("from_timestamp"),
-        F.col("last_timestamp").alias("to_timestamp"),
-    )
-    unled = F.struct(
-        F.lit(False).alias("is_led"),
-        F.lit(None).cast("int").alias("leader_member_id"),
-        F.col("ended").alias("from_timestamp"),
-        F.col("first_timestamp").alias("to_timestamp"),
-    )
-    bars = F.when(F.col("ended").isNull(), F.array(led)).otherwise(F.array(unled, led))
-    return (
-        term_timeline(log, events=events)
-        .withColumn("ended", ended)
-        .select("recording_id", "leadership_term_id", F.inline(bars))
-        .select(
-            *("recording_id", "leadership_term_id", "leader_member_id", "is_led", "from_timestamp", "to_timestamp"),
-            micros_between(F.col("from_timestamp"), F.col("to_timestamp")).alias("duration_us"),
+    return sql(
+        f"""
+        SELECT *, {micros_between("from_timestamp", "to_timestamp")} AS duration_us
+        FROM (
+            SELECT recording_id, leadership_term_id,
+                CASE WHEN is_led THEN leader_member_id END AS leader_member_id,
+                is_led,
+                CASE WHEN is_led THEN first_timestamp ELSE ended END AS from_timestamp,
+                CASE WHEN is_led THEN last_timestamp ELSE first_timestamp END AS to_timestamp
+            FROM (
+                SELECT *, lag(last_timestamp) OVER (PARTITION BY recording_id ORDER BY leadership_term_id) AS ended
+                FROM terms
+            )
+            CROSS JOIN (VALUES (FALSE), (TRUE)) AS bars(is_led)
+            WHERE is_led OR ended IS NOT NULL
         )
-        .orderBy("recording_id", "from_timestamp", "is_led")
+        ORDER BY recording_id, from_timestamp, is_led
+        """,
+        terms=term_timeline(log, events=events),
     )
-
-
-_COUNTS: Final = ("frames", "messages", "payload_bytes")
 
 
 def _count_terms(log: DataFrame, events: DataFrame) -> DataFrame:
-    """Count the frames of each term; those before the first term that begins in this log have no leadership_term_id.
+    """Count the frames of each term; those before the first term that begins in this log have no term_id.
 
     Padding and the later frames of long messages do not name their term: it is the one whose first entry is the last
     before them.
     """
-    begin = F.col("position")
-    until = F.lead(begin).over(Window.partitionBy("recording_id").orderBy(begin))
-    begins = new_terms(events).select(
-        F.col("recording_id").alias("of_recording"),
-        F.col("leadership_term_id").alias("of_term"),
-        begin.alias("from_position"),
-        F.coalesce(until, F.lit((1 << 63) - 1)).alias("until_position"),
-    )
-    lies_in = (
-        F.col("leadership_term_id").isNull()
-        & (F.col("recording_id") == F.col("of_recording"))
-        & (begin >= F.col("from_position"))
-        & (begin < F.col("until_position"))
-    )
-    return (
-        log.select(*_COLUMNS)
-        .join(F.broadcast(begins), lies_in, "left")
-        .groupBy("recording_id", F.coalesce("leadership_term_id", "of_term").alias("leadership_term_id"))
-        .agg(
-            *extent(),
-            F.sum(payload_length()).alias("payload_bytes"),
+    return sql(
+        f"""
+        SELECT recording_id, term_id, {EXTENT}, sum({PAYLOAD_LENGTH}) AS payload_bytes
+        FROM (
+            SELECT /*+ BROADCAST(begins) */ recording_id, position, frame_length, flags, type, timestamp,
+                coalesce(leadership_term_id, of_term) AS term_id
+            FROM log
+            LEFT JOIN (
+                SELECT recording_id AS of_recording, leadership_term_id AS of_term, position AS from_position,
+                    lead(position, 1, {INT64_MAX}) OVER (PARTITION BY recording_id ORDER BY position) AS until_position
+                FROM terms
+            ) AS begins
+            ON leadership_term_id IS NULL AND recording_id = of_recording
+                AND position >= from_position AND position < until_position
         )
+        GROUP BY recording_id, term_id
+        """,
+        log=log,
+        terms=new_terms(events),
     )

@@ -7,8 +7,8 @@ from typing import Final
 from ....service_api.types import TimeUnit
 from ....service_api.wire.log.layout import TIMER_EVENT
 from ..source.timestamps import parse_time_unit
-from .engine import Column, DataFrame, F, Window
-from .log_columns import check_columns, end_position, micros_between
+from .log_columns import END_POSITION, check_columns, micros_between
+from .sql import DataFrame, sql
 
 SCHEDULED: Final = "timer_scheduled"
 CANCELLED: Final = "timer_cancelled"
@@ -41,32 +41,34 @@ def timers(log: DataFrame, scheduled: DataFrame | None = None, *, time_unit: Tim
     """
     names = ("recording_id", "position", "frame_length", "template_id", "correlation_id", "timestamp")
     check_columns(log, "timers", *names)
-    fired = log.where(F.col("template_id") == TIMER_EVENT)
     if scheduled is None:
-        same = Window.partitionBy("recording_id", "correlation_id").orderBy("position")
-        before = F.lag("timestamp").over(same)
-        return fired.select(
-            *("recording_id", "position", "correlation_id", F.col("timestamp").alias("fired_timestamp")),
-            micros_between(before, F.col("timestamp")).alias("since_last_us"),
-        ).orderBy("recording_id", "position")
+        before = "lag(timestamp) OVER (PARTITION BY recording_id, correlation_id ORDER BY position)"
+        return sql(
+            f"""
+            SELECT recording_id, position, correlation_id, timestamp AS fired_timestamp,
+                {micros_between(before, "timestamp")} AS since_last_us
+            FROM log
+            WHERE template_id = {TIMER_EVENT}
+            ORDER BY recording_id, position
+            """,
+            log=log,
+        )
     check_columns(scheduled, "timers", "kind", "correlation_id", "position", "deadline")
     unit = parse_time_unit(time_unit) or TimeUnit.MILLIS
-    ordinal = F.col("ordinal") if "ordinal" in scheduled.columns else F.lit(0)
-    steps = fired.select(
-        "correlation_id",
-        F.lit(_FIRED).alias("kind"),
-        end_position().alias("order_position"),
-        "position",
-        F.col("timestamp").alias("fired_timestamp"),
-        F.lit(None).cast("timestamp").alias("deadline"),
-        F.lit(-1).alias("ordinal"),
-    ).unionByName(
-        scheduled.where(F.col("kind").isin(SCHEDULED, CANCELLED)).select(
-            *("correlation_id", "kind", F.col("position").alias("order_position"), "position"),
-            F.lit(None).cast("timestamp").alias("fired_timestamp"),
-            _deadline(scheduled, unit).alias("deadline"),
-            ordinal.alias("ordinal"),
-        )
+    steps = sql(
+        f"""
+        SELECT correlation_id, '{_FIRED}' AS kind, {END_POSITION} AS order_position, position,
+            timestamp AS fired_timestamp, CAST(NULL AS TIMESTAMP) AS deadline, -1 AS ordinal
+        FROM log
+        WHERE template_id = {TIMER_EVENT}
+        UNION ALL
+        SELECT correlation_id, kind, position AS order_position, position, CAST(NULL AS TIMESTAMP) AS fired_timestamp,
+            {_deadline(scheduled, unit)} AS deadline, {"ordinal" if "ordinal" in scheduled.columns else 0} AS ordinal
+        FROM scheduled
+        WHERE kind IN ('{SCHEDULED}', '{CANCELLED}')
+        """,
+        log=log,
+        scheduled=scheduled,
     )
     return _match(steps)
 
@@ -76,41 +78,37 @@ def _match(steps: DataFrame) -> DataFrame:
 
     A timer that fires and is set again while that entry is delivered has both at one position: it fired first.
     """
-    same = Window.partitionBy("correlation_id").orderBy("order_position", "ordinal")
-    states = {_FIRED: "fired", CANCELLED: "cancelled", SCHEDULED: "moved"}
-    next_kind = F.lead("kind").over(same)
-    state = F.coalesce(*(F.when(F.col("next_kind") == kind, F.lit(name)) for kind, name in states.items()))
-    is_set = F.col("kind") == SCHEDULED
-    return (
-        steps.withColumns(
-            {
-                "next_kind": next_kind,
-                "last_kind": F.lag("kind").over(same),
-                "next_position": F.lead("position").over(same),
-                "next_fired": F.lead("fired_timestamp").over(same),
-            }
+    same = "OVER (PARTITION BY correlation_id ORDER BY order_position, ordinal)"
+    return sql(
+        f"""
+        SELECT *, {micros_between("deadline", "fired_timestamp")} AS late_us
+        FROM (
+            SELECT correlation_id, CASE WHEN is_set THEN position END AS scheduled_position, deadline,
+                CASE WHEN NOT is_set OR next_kind = '{_FIRED}' THEN 'fired'
+                    WHEN next_kind = '{CANCELLED}' THEN 'cancelled'
+                    WHEN next_kind = '{SCHEDULED}' THEN 'moved' ELSE 'waiting' END AS state,
+                CASE WHEN is_set THEN next_position ELSE position END AS ended_position,
+                CASE WHEN is_set THEN next_fired ELSE fired_timestamp END AS fired_timestamp
+            FROM (
+                SELECT *, kind = '{SCHEDULED}' AS is_set, lead(kind) {same} AS next_kind, lag(kind) {same} AS last_kind,
+                    lead(position) {same} AS next_position, lead(fired_timestamp) {same} AS next_fired
+                FROM steps
+            )
+            WHERE is_set OR (kind = '{_FIRED}' AND last_kind IS DISTINCT FROM '{SCHEDULED}')
         )
-        .where(is_set | ((F.col("kind") == _FIRED) & ~F.col("last_kind").eqNullSafe(SCHEDULED)))
-        .select(
-            "correlation_id",
-            F.when(is_set, F.col("position")).alias("scheduled_position"),
-            "deadline",
-            F.when(is_set, F.coalesce(state, F.lit("waiting"))).otherwise("fired").alias("state"),
-            F.when(is_set, F.col("next_position")).otherwise(F.col("position")).alias("ended_position"),
-            F.when(is_set, F.col("next_fired")).otherwise(F.col("fired_timestamp")).alias("fired_timestamp"),
-        )
-        .withColumn("late_us", micros_between(F.col("deadline"), F.col("fired_timestamp")))
-        .orderBy(F.coalesce("scheduled_position", "ended_position"), "correlation_id")
+        ORDER BY coalesce(scheduled_position, ended_position), correlation_id
+        """,
+        steps=steps,
     )
 
 
-def _deadline(scheduled: DataFrame, unit: TimeUnit) -> Column:
+def _deadline(scheduled: DataFrame, unit: TimeUnit) -> str:
     """The deadline as a timestamp."""
     if dict(scheduled.dtypes)["deadline"] == "timestamp":
-        return F.col("deadline")
+        return "deadline"
     ticks = {
-        TimeUnit.MILLIS: F.try_multiply("deadline", F.lit(1000)),  # NULL where the deadline is beyond all time
-        TimeUnit.MICROS: F.col("deadline"),
-        TimeUnit.NANOS: F.expr("deadline div 1000"),
+        TimeUnit.MILLIS: "try_multiply(deadline, 1000)",  # NULL where the deadline is beyond all time
+        TimeUnit.MICROS: "deadline",
+        TimeUnit.NANOS: "deadline div 1000",
     }
-    return F.timestamp_micros(ticks[unit])
+    return f"timestamp_micros({ticks[unit]})"

@@ -6,17 +6,17 @@ from typing import Final
 
 from ....service_api.wire.frame import UNFRAGMENTED
 from ...reading.frame_columns import MESSAGE_COLUMNS
-from .engine import DataFrame, F, Window
 from .log_columns import (
-    aligned_length,
-    begins_message,
+    ALIGNED_LENGTH,
+    BEGINS_MESSAGE,
+    ENDS_MESSAGE,
+    IS_DATA,
+    IS_PADDING,
+    PAYLOAD_LENGTH,
     check_columns,
-    ends_message,
     has_flags,
-    is_data,
-    is_padding,
-    payload_length,
 )
+from .sql import DataFrame, sql
 
 MESSAGE_FIELDS: Final = MESSAGE_COLUMNS
 _COLUMNS: Final = ("recording_id", "position", "frame_length", "flags", "type", "term_id")
@@ -36,38 +36,28 @@ def whole_messages(log: DataFrame, *, padding: bool = False) -> DataFrame:
     """
     check_columns(log, "whole_messages", *_COLUMNS)
     fields = [name for name in MESSAGE_FIELDS if name in log.columns]
-    whole = is_data() & has_flags(UNFRAGMENTED)
-    lengths = (
-        payload_length().alias("message_length"),
-        F.lit(1).cast("long").alias("frames"),
-        aligned_length().alias("log_bytes"),
-    )
-    told = [is_padding().alias("is_padding")] if padding else []
-    unfragmented = log.where((whole | is_padding()) if padding else whole).select(
-        *("recording_id", "position", *fields), *lengths, *told
-    )
-    in_term = Window.partitionBy("recording_id", "term_id").orderBy("position")
-    first_position = F.last(F.when(begins_message(), F.col("position")), ignorenulls=True).over(in_term)
-    parts = log.where(is_data() & ~has_flags(UNFRAGMENTED)).select(
-        "recording_id",
-        "position",
-        first_position.alias("first_position"),
-        ends_message().alias("is_end"),
-        *fields,
-        *lengths,
-    )
-    fragmented = (
-        parts.where(F.col("first_position").isNotNull())
-        .groupBy("recording_id", "first_position")
-        .agg(
-            *(F.max(name).alias(name) for name in fields),
-            *(F.sum(name).alias(name) for name in ("message_length", "frames", "log_bytes")),
-            F.bool_or("is_end").alias("is_ended"),
+    kept = "".join(f", {name}" for name in fields)
+    greatest = "".join(f", max({name}) AS {name}" for name in fields)
+    lengths = f"{PAYLOAD_LENGTH} AS message_length, CAST(1 AS BIGINT) AS frames, {ALIGNED_LENGTH} AS log_bytes"
+    whole = f"({IS_DATA} AND {has_flags(UNFRAGMENTED)})"
+    in_order = "OVER (PARTITION BY recording_id, term_id ORDER BY position)"
+    return sql(
+        f"""
+        SELECT recording_id, position {kept}, {lengths} {f", {IS_PADDING} AS is_padding" if padding else ""}
+        FROM log
+        WHERE {whole} {f"OR {IS_PADDING}" if padding else ""}
+        UNION ALL
+        SELECT recording_id, first_position {greatest},
+            sum(message_length), sum(frames), sum(log_bytes) {", FALSE" if padding else ""}
+        FROM (
+            SELECT recording_id, max(CASE WHEN {BEGINS_MESSAGE} THEN position END) {in_order} AS first_position,
+                {ENDS_MESSAGE} AS is_end {kept}, {lengths}
+            FROM log
+            WHERE {IS_DATA} AND NOT {has_flags(UNFRAGMENTED)}
         )
-        .where("is_ended")
-        .drop("is_ended")
-        .withColumnRenamed("first_position", "position")
+        WHERE first_position IS NOT NULL
+        GROUP BY recording_id, first_position
+        HAVING bool_or(is_end)
+        """,
+        log=log,
     )
-    if padding:
-        fragmented = fragmented.withColumn("is_padding", F.lit(False))
-    return unfragmented.unionByName(fragmented)

@@ -17,7 +17,6 @@ from trimaran.archive.errors import ArchiveError
 from trimaran.archive.log.group_directories import settle_group_count
 from trimaran.archive.report import captions, figures
 from trimaran.archive.report.building import ReportRequest
-from trimaran.archive.report.engine import ENGINE
 from trimaran.archive.report.engine.frames import SqlDatabase
 from trimaran.archive.report.engine.log_tables import scan_log
 from trimaran.archive.report.group_report import (
@@ -29,7 +28,7 @@ from trimaran.archive.report.group_report import (
 from trimaran.archive.report.page import Page, Section
 from trimaran.archive.report.theme import REST
 from trimaran.archive.spark import analyses
-from trimaran.archive.spark.analyses.engine import F, use_engine
+from trimaran.archive.spark.analyses.sql import sql
 from trimaran.cluster.cli.app import build_app
 from trimaran.service_api.errors import ConfigurationError
 
@@ -168,26 +167,25 @@ def test_the_command_makes_the_page(member: Path, tmp_path: Path) -> None:
 def test_group_traffic_counts_what_each_group_logged(member: Path, tmp_path: Path) -> None:
     """As the traffic of sessions does of each log, added up."""
     database = SqlDatabase(tmp_path)
-    with use_engine(ENGINE):
-        for index in range(2):
-            log = scan_log(database, str(member / f"group-{index}"), {})
-            counted = analyses.group_traffic(log.withColumn("group", F.lit(index)), interval="1 second").toPandas()
-            sessions = analyses.session_traffic(log, interval="1 second").toPandas()
+    for index in range(2):
+        log = scan_log(database, str(member / f"group-{index}"), {})
+        of_group = sql(f"SELECT *, {index} AS `group` FROM log", log=log)
+        counted = analyses.group_traffic(of_group, interval="1 second").toPandas()
+        sessions = analyses.session_traffic(log, interval="1 second").toPandas()
 
-            by_interval = sessions.groupby("from_timestamp")["messages"].sum()
-            assert list(counted["group"].unique()) == [index]
-            assert list(zip(counted["from_timestamp"], counted["messages"], strict=True)) == list(by_interval.items())
+        by_interval = sessions.groupby("from_timestamp")["messages"].sum()
+        assert list(counted["group"].unique()) == [index]
+        assert list(zip(counted["from_timestamp"], counted["messages"], strict=True)) == list(by_interval.items())
     database.close()
 
 
 def test_an_analysis_of_one_log_refuses_those_of_groups(member: Path, tmp_path: Path) -> None:
     """Planted: the logs of two groups as one, whose positions and recording ids are the same."""
     database = SqlDatabase(tmp_path)
-    with use_engine(ENGINE):
-        log = scan_log(database, str(member / "group-0"), {}).withColumn("group", F.lit(0))
-        for analysis in (analyses.summary, analyses.session_traffic, analyses.term_timeline, analyses.bursts):
-            with pytest.raises(ConfigurationError, match=re.escape('log.where("group = 0").drop("group")')):
-                analysis(log)
+    log = sql("SELECT *, 0 AS `group` FROM log", log=scan_log(database, str(member / "group-0"), {}))
+    for analysis in (analyses.summary, analyses.session_traffic, analyses.term_timeline, analyses.bursts):
+        with pytest.raises(ConfigurationError, match=re.escape('log.where("group = 0").drop("group")')):
+            analysis(log)
     database.close()
 
 

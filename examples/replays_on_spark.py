@@ -1,11 +1,17 @@
-"""Replays on Spark's executors: needs `trimaran[spark]`.
+"""Replay a member's log on Spark: a DataFrame of states, outputs, differences or verdicts. Needs `trimaran[spark]`.
+
+    from examples.replays_on_spark import states_at
+    states_at(spark, "past/node-0", "bank:Bank", [576, 1056]).show()
+
+docs/time-travel.md shows each function, and notebooks 03 and 05 use them.
 
 A log is sequential for one service, but every snapshot begins a stretch of its own: the task of a stretch loads the
 snapshot and replays to the next one. So a log with n snapshots is replayed by n tasks at once, and what they give is
 what one replay gives if the service is deterministic, which `snapshot_verdicts` proves with the same tasks.
 
 The tasks are planned here and are few; what they need goes with them. Executors must reach the member's directory by
-its path, and import the service: by name, or as a class, which Spark's own pickling ships where it is the notebook's.
+its path, and import this module and the service: by name, or as a class, which Spark's own pickling ships where it is
+the notebook's.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ...archive import spark as _spark  # noqa: F401  # says what is missing, before anything of it is imported
+import trimaran.archive.spark  # noqa: F401  # says what is missing, before anything of it is imported
 
 # isort: split
 import pyarrow as pa
@@ -24,17 +30,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from ...archive.spark.source.timestamps import to_microseconds
-from ...service_api import ClusteredService, ConfigurationError
-from ...service_api.types import TimeUnit
-from .determinism import find_stretches, verify_job
-from .difference import OutputDifference
-from .member_log import Bound, MemberLog, SnapshotSet
-from .outputs import Output, OutputKind
-from .rendering import describe_state
-from .replay import ReplayedService, SnapshotChoice, choose_snapshot, find_target
-from .services import ServiceLike, make_services
-from .what_if import differences, make_comparison
+from trimaran.archive.spark.source.timestamps import to_microseconds
+from trimaran.cluster.time_travel.determinism import find_stretches, verify_job
+from trimaran.cluster.time_travel.difference import OutputDifference
+from trimaran.cluster.time_travel.member_log import Bound, MemberLog, SnapshotSet
+from trimaran.cluster.time_travel.outputs import Output, OutputKind
+from trimaran.cluster.time_travel.rendering import describe_state
+from trimaran.cluster.time_travel.replay import ReplayedService, SnapshotChoice, choose_snapshot, find_target
+from trimaran.cluster.time_travel.services import ServiceLike, make_services
+from trimaran.cluster.time_travel.what_if import differences, make_comparison
+from trimaran.service_api import ClusteredService, ConfigurationError
+from trimaran.service_api.types import TimeUnit
 
 OUTPUT_SCHEMA: Final = (
     "position long, ordinal int, timestamp timestamp, kind string, cluster_session_id long, correlation_id long, "
