@@ -34,7 +34,7 @@ def check_fits(ctx: Context, what: str, size_bytes: int, error: type[ServiceErro
         raise error(f"{what} has {size_bytes} bytes, expected at most {limit}; term_length_bytes limits it")
 
 
-class Page:
+class AnswerPage:
     """Counts the entries of one answer."""
 
     def __init__(self, ctx: Context, limit_count: int, *, limit_bytes: int = 1 << 20) -> None:
@@ -58,7 +58,7 @@ def name_page(ctx: Context, names: Iterable[str], prefix: str, after: str, limit
 
     "" as `after` begins at the first.
     """
-    page = Page(ctx, limit_count)
+    page = AnswerPage(ctx, limit_count)
     for name in nsmallest(limit_count, (name for name in names if name > after and name.startswith(prefix))):
         if not page.takes(len(name.encode())):
             return

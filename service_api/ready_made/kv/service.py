@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
-from ..pages import ENTRY_BYTES, Page, check_fits, room_in_answer
+from ..pages import ENTRY_BYTES, AnswerPage, check_fits, room_in_answer
 from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .messages import (
@@ -124,7 +124,7 @@ class KvService(SharingService, name="kv"):
         _check_range(message.begin, message.end)
         _check_page(message.limit)
         entries: list[KvEntry] = []
-        page = Page(ctx, message.limit)
+        page = AnswerPage(ctx, message.limit)
         for key in self._keys.between(message.begin, message.end):
             entry = self._entry(key)
             assert entry is not None
@@ -141,7 +141,7 @@ class KvService(SharingService, name="kv"):
         if message.after_revision < self._oldest_revision - 1:
             raise CompactedError(self._oldest_revision, self.revision)
         changes: list[KvChange] = []
-        page = Page(ctx, message.limit)
+        page = AnswerPage(ctx, message.limit)
         for revision in range(message.after_revision + 1, self.revision + 1):
             change = KvChange(revision, *self.history[revision])
             if _is_within(change.key, message.begin, message.end):

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
-from ..pages import Page, name_page
+from ..pages import AnswerPage, name_page
 from ..sharing import SharingService, client_of
 from .messages import (
     HOLDER_VALUE_LIMIT_BYTES,
@@ -182,7 +182,7 @@ class LockService(SharingService, name="locks"):
     @answers(ReadLock)
     def read_lock(self, ctx: Context, message: ReadLock) -> LockState:
         """Say who holds a lock and who waits."""
-        page = Page(ctx, self.queue_limit)
+        page = AnswerPage(ctx, self.queue_limit)
         holders, waiters = (
             [
                 self._holder(key)

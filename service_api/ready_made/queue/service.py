@@ -22,7 +22,7 @@ from typing import ClassVar, Final
 from ...cluster import Cluster, SnapshotImage
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
-from ..pages import Page, check_fits, name_page
+from ..pages import AnswerPage, check_fits, name_page
 from ..sharing import SharingService, client_of
 from ..sorted_keys import SortedKeys
 from .limits import (
@@ -251,7 +251,7 @@ class QueueService(SharingService, name="queue"):
         self._check_share(client, "lease_limit", "acknowledge messages first")
         room = min(room, self.share_of("lease_limit") - self.shares.get(("lease_limit", client), 0))
         received: list[ReceivedMessage] = []
-        page = Page(ctx, min(message.limit, room))
+        page = AnswerPage(ctx, min(message.limit, room))
         for message_id in self._in_state(message.queue, MessageState.READY, min(message.limit, room)):
             if not page.takes(self.messages[message_id].size_bytes):
                 break
@@ -315,7 +315,7 @@ class QueueService(SharingService, name="queue"):
         check_page(message.limit)
         check_range("after", message.after, 0, _ID_LIMIT)
         found: list[DeadMessage] = []
-        page = Page(ctx, message.limit)
+        page = AnswerPage(ctx, message.limit)
         for message_id in self._in_state(message.queue, MessageState.DEAD, message.limit, message.after):
             stored = self.messages[message_id]
             if not page.takes(stored.size_bytes + len(stored.reason.encode())):
@@ -395,7 +395,7 @@ class QueueService(SharingService, name="queue"):
         """Say schedules in the order of their names."""
         check_page(message.limit)
         found: list[QueueSchedule] = []
-        page = Page(ctx, message.limit)
+        page = AnswerPage(ctx, message.limit)
         for name in name_page(ctx, self.schedules, "", message.after, message.limit):
             if not page.takes(schedule_size(self.schedules[name]) + 2 * QUEUE_NAME_LIMIT_BYTES):
                 break
