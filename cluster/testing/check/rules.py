@@ -10,7 +10,7 @@ from ....service_api.service import PLAIN_CALLBACKS
 from ...service.strict.known_calls import rule_of_call, rule_of_name
 from ...service.strict.rules import Finding, Severity
 from .modules import ClassSource, ModuleSource, Project, dotted
-from .seen import ASSIGNED, Act, CallbackPlace, Seen, text_of
+from .seen import ASSIGNED, Act, CallbackPlace, Seen, source_text
 from .values import Owner
 
 ERROR: Final = Severity.ERROR
@@ -72,13 +72,13 @@ def _sum_order(seen: Seen) -> Iterator[Hit]:
     if seen.name == "sum" and _first_is_set(seen):
         kind = seen.arguments[0].element.kind
         if kind in ("float", "?"):
-            yield "sum-order", ERROR if kind == "float" else HINT, text_of(seen.node)
+            yield "sum-order", ERROR if kind == "float" else HINT, source_text(seen.node)
 
 
 def _hash(seen: Seen) -> Iterator[Hit]:
     """`hash()` of something else than a number."""
     if seen.name == "hash" and seen.arguments and seen.arguments[0].kind not in _NUMBERS | {"float"}:
-        yield "hash", _severity(seen), text_of(seen.node)
+        yield "hash", _severity(seen), source_text(seen.node)
 
 
 def _float_power(seen: Seen) -> Iterator[Hit]:
@@ -88,7 +88,7 @@ def _float_power(seen: Seen) -> Iterator[Hit]:
 
 def _kept(seen: Seen) -> Iterator[Hit]:
     """A field keeps what does not last: `self.last = payload`, `self.numbers = itertools.count()`."""
-    where, source = map(text_of, seen.subjects)
+    where, source = map(source_text, seen.subjects)
     if seen.value.has_view:
         yield "kept-payload", ERROR, f"{where} keeps {source}"
     elif seen.value.kind in ("iterator", "set iterator"):
@@ -114,7 +114,7 @@ def _role_state(seen: Seen) -> Iterator[Hit]:
     """The state changes only on some members: `if self.cluster.role is Role.LEADER: self.sent += 1`."""
     assert seen.home is not None
     if seen.condition is not None and seen.home.owner in (Owner.SERVICE, Owner.CLUSTER):
-        yield "role-state", ERROR, f"{seen.what} if {text_of(seen.condition)}"
+        yield "role-state", ERROR, f"{seen.what} if {source_text(seen.condition)}"
 
 
 def _broad_except(seen: Seen) -> Iterator[Hit]:
@@ -156,7 +156,7 @@ def _class_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -
     for each in project.bases(service):
         for name, value in each.class_values.items():
             if name in changed - own and _is_mutable(value):
-                what = f"{name} = {text_of(value)} in the class body, changed by callbacks"
+                what = f"{name} = {source_text(value)} in the class body, changed by callbacks"
                 yield _finding_at(each.module, value, ("class-state", ERROR, what))
 
 
@@ -166,7 +166,7 @@ def _mutable_default(project: Project, service: ClassSource, seen: Sequence[Seen
         for name, value in each.class_values.items():
             default = _keywords(value).get("default") if _is_declaration(each.module, value) else None
             if default is not None and _is_mutable(default):
-                yield _finding_at(each.module, value, ("mutable-default", ERROR, f"{name} = {text_of(value)}"))
+                yield _finding_at(each.module, value, ("mutable-default", ERROR, f"{name} = {source_text(value)}"))
 
 
 def _undeclared_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:

@@ -89,10 +89,10 @@ class Seen:
     @property
     def what(self) -> str:
         """The text about it, such as `del self.names[key]`."""
-        return self.form.format(*map(text_of, self.subjects or (self.node,)))
+        return self.form.format(*map(source_text, self.subjects or (self.node,)))
 
 
-def text_of(node: ast.AST) -> str:
+def source_text(node: ast.AST) -> str:
     """Return the source of an expression, cut where it is long."""
     text = ast.unparse(node)
     return text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}..."
