@@ -194,7 +194,10 @@ class ServiceLogger(Protocol):
 
 
 class SnapshotImage(Protocol):
-    """A snapshot to load: the messages the service once wrote, in order."""
+    """A snapshot to load: the messages the service once wrote, in order.
+
+    A second loop over it goes on where the first one stopped, so a service and its base can each read their own part.
+    """
 
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 

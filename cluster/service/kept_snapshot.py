@@ -35,10 +35,10 @@ class KeptImage:
     """A snapshot to load, from its messages."""
 
     def __init__(self, messages: Sequence[bytes]) -> None:
-        self._messages = messages
+        self._left = iter(messages)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for message in self._messages:
+        for message in self._left:
             yield message
 
 

@@ -112,12 +112,17 @@ class StateField:
         cells_of(service)[self.name].write(value)
 
 
-def state(*, default: Any = MISSING, factory: Callable[[], object] | None = None) -> Any:
+def state(*value: object, default: Any = MISSING, factory: Callable[[], object] | None = None) -> Any:
     """Declare a field of the state, with the type of its annotation.
 
     It begins as `default`, which must be a value that cannot change, or what `factory` gives; without both as what the
     type gives: 0, "", False, None, an empty dict, list or set.
+
+    Raises:
+        ConfigurationError: the default is not named, or both are given.
     """
+    if value:
+        raise ConfigurationError(f"state({value[0]!r}): expected the name of the default: state(default={value[0]!r})")
     if default is not MISSING and factory is not None:
         raise ConfigurationError("state: default and factory are given, expected one of them")
     return StateField(default, factory)

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from types import FrameType
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from ..errors import ConfigurationError
@@ -95,11 +96,21 @@ def _marker(role: HandlerRole, message: Any) -> Callable[[Any], Any]:
         place = place_of(function)
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise ConfigurationError(f"{place}: expected a plain function: def, without async and yield")
+        _check_name_is_free(function, inspect.currentframe())
         marks = getattr(function, _MARK, ())
         setattr(function, _MARK, (*marks, _Mark(role, message, place)))
         return method
 
     return mark
+
+
+def _check_name_is_free(function: Any, frame: FrameType | None) -> None:
+    """Refuse a second method of one name: Python would leave the first one out without a word."""
+    body = None if frame is None or frame.f_back is None else frame.f_back.f_locals
+    other = None if body is None else body.get(function.__name__)
+    other = other.__func__ if isinstance(other, staticmethod) else other
+    if getattr(other, _MARK, ()):
+        raise ConfigurationError(f"two methods of one name: {place_of(other)} and {place_of(function)}; rename one")
 
 
 def _caller() -> str:

@@ -31,6 +31,8 @@ PIECE_BYTES: Final = 32_768
 _PAIRS: Final = 256
 """Pairs of a dict that are written at once."""
 _GOES_ON, _ENDS = 1, 0
+_END_BEGIN: Final = b'{"pieces": '
+"""The begin of the end: no piece begins so, since it would be of field 8,827."""
 
 
 def declared_messages(owner: type, cells: dict[str, Cell]) -> Iterator[bytes]:
@@ -77,7 +79,7 @@ def digest_of_cell(cell: Cell) -> bytes:
 
 
 async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
-    """Load all cells.
+    """Load all cells, and leave in the snapshot whatever its author wrote after the declared state.
 
     Raises:
         RemoteProtocolError: the snapshot is no such one, or is not whole.
@@ -92,17 +94,17 @@ async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotI
         )
     loaders = [_loader(owner, cells, name, schema) for name, schema in header["fields"]]
     pieces: list[bytes] = []
-    piece_count, last = 0, b""
+    piece_count, end = 0, b""
     async for message in messages:
-        if last:
-            piece_count += 1
-            index = int.from_bytes(last[:2], "little")
-            pieces.append(last[3:])
-            if last[2] == _ENDS:
-                loaders[index].take(b"".join(pieces))
-                pieces.clear()
-        last = message
-    if _read_json(last, "pieces")["pieces"] != piece_count or pieces:
+        if message.startswith(_END_BEGIN):
+            end = message
+            break
+        piece_count += 1
+        pieces.append(message[3:])
+        if message[2] == _ENDS:
+            loaders[int.from_bytes(message[:2], "little")].take(b"".join(pieces))
+            pieces.clear()
+    if _read_json(end, "pieces")["pieces"] != piece_count or pieces:
         raise RemoteProtocolError(f"the snapshot is not whole: pieces={piece_count}")
     for loader in loaders:
         loader.finish()

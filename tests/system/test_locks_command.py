@@ -72,7 +72,11 @@ async def test_a_command_has_the_lock_as_long_as_it_runs_and_no_longer_than_the_
         killed = await start(cluster, "run", LOCK, "--", "sh", "-c", "kill -9 $$")
         assert await end_of(killed) == (137, "", "")
         free = await start(cluster, "show", LOCK)
-        assert await end_of(free) == (1, '{"name": "reports/daily", "holders": [], "waiters": []}\n', "")
+        assert await end_of(free) == (
+            1,
+            '{"name": "reports/daily", "holders": [], "waiters": [], "waiter_count": 0}\n',
+            "",
+        )
 
         running = await start(cluster, "run", LOCK, "--lease", "2", "--", sys.executable, "-c", WAIT_FOR_TERM)
         await read_line(running)

@@ -274,3 +274,38 @@ def test_a_message_is_a_frozen_dataclass_a_struct_or_a_pydantic_model() -> None:
     assert (AsStruct(1).amount, AsModel(amount=2).amount, Plain(3).amount) == (1, 2, 3)
     with pytest.raises(AttributeError):
         Pay(1).amount = 2
+
+
+def test_a_second_method_of_one_name_is_refused_where_it_stands() -> None:
+    """Python left the first one out without a word: its command had no method."""
+    with pytest.raises(ConfigurationError, match=rf"two methods of one name: .*\.run \({HERE}:\d+\) and .*rename one"):
+
+        class Twice(TypedService):
+            @handles(Pay)
+            def run(self, ctx: Context, message: Pay) -> int:
+                return 1
+
+            @handles(Other)  # type: ignore[no-redef]  # the mistake
+            def run(self, ctx: Context, message: Other) -> int:  # noqa: F811
+                return 2
+
+
+def test_one_method_may_take_two_messages_and_override_that_of_a_base() -> None:
+    class Base(TypedService):
+        @handles(Pay)
+        @handles(Other)
+        def run(self, ctx: Context, message: Any) -> int:  # Any: it takes both
+            return 1
+
+    class Derived(Base):
+        @handles(Pay)
+        @handles(Other)
+        def run(self, ctx: Context, message: Any) -> int:  # Any: it takes both
+            return 2
+
+    assert TypedHarness(Derived).call(Pay(1)) == 2
+
+
+def test_a_default_without_its_name_says_how_to_write_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"state\(0\): expected the name of the default: state\(default=0\)"):
+        state(0)

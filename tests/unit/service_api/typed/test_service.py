@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from trimaran.cluster.testing import TypedHarness
-from trimaran.service_api import SnapshotPublication
+from trimaran.service_api import Cluster, SnapshotImage, SnapshotPublication
 from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.typed import Command, Context, TypedService, handles, state
 from trimaran.service_api.wire.payload_header import HEADER_BYTES, MAGIC, PayloadKind
 
 from .bank import (
@@ -211,3 +212,45 @@ def test_members_draw_the_same_random_numbers() -> None:
 
     assert drawn == [second.call(Draw()) for _ in range(3)]
     assert len(set(drawn)) == 3
+
+
+class Note(Command[int]):
+    text: str
+
+
+class Noted(TypedService):
+    """Writes more into its snapshot than what it declares, as the page says."""
+
+    count: int = state()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+        await super().on_start(cluster, snapshot)
+        if snapshot is not None:
+            self.texts = [bytes(message).decode() async for message in snapshot]
+
+    async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
+        await super().on_take_snapshot(snapshot)
+        for text in self.texts:
+            await snapshot.offer(text.encode())
+
+    @handles(Note)
+    def note(self, ctx: Context, message: Note) -> int:
+        self.count += 1
+        self.texts.append(message.text)
+        return self.count
+
+
+@pytest.mark.parametrize("texts", [[], ["first", '{"pieces": 7}', "last"]])
+def test_what_is_written_after_the_declared_state_is_left_to_its_author(texts: list[str]) -> None:
+    """The last message was taken for the end of the declared state: no member started again."""
+    harness = TypedHarness(Noted)
+    for text in texts:
+        harness.call(Note(text))
+
+    harness.restart()
+
+    assert (harness.service.count, harness.service.texts) == (len(texts), texts)
