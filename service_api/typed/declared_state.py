@@ -24,6 +24,7 @@ import enum
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Generic, Literal, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
@@ -36,6 +37,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 MISSING: Final = object()
+_SHOWN_LENGTH: Final = 80
+"""Characters of a value that is of another type than its field."""
 
 
 class Journal:
@@ -139,11 +142,13 @@ class Cell:
         self._journal = journal
         self._annotation = annotation
         plain = _plain(annotation)
+        self._types = _types_of(annotation)
         self.is_dict = get_origin(plain) is dict
         if self.is_dict:
             key, value = get_args(plain)
             self.pair_codec: ValueCodec[list[tuple[Any, Any]]] = ValueCodec(list[tuple[key, value]], where)  # type: ignore[valid-type]
             self._value_codec: ValueCodec[Any] = ValueCodec(value, where)
+            self._checks = _DictChecks(where, _types_of(key), _types_of(value))
             self._is_flat = is_immutable(value)
         else:
             self._is_flat = is_immutable(annotation)
@@ -176,7 +181,7 @@ class Cell:
         """Take a value without writing down the one before."""
         if self.is_dict:
             kind = FlatDict if self._is_flat else DeepDict
-            self.value = kind(cast("dict[Any, Any]", value), self._journal, self._value_codec)
+            self.value = kind(cast("dict[Any, Any]", value), self._journal, self._value_codec, self._checks)
         else:
             self.value = value
 
@@ -220,18 +225,44 @@ class Cell:
                 return True
 
             journal.note(undo)
-        if self.is_dict and not isinstance(value, dict):
-            raise LocalProtocolError(f"{self.where}: type={type(value).__name__} expected a dict")
+        if self.is_dict:
+            if not isinstance(value, dict):
+                raise _wrong_type(self.where, value, "dict")
+            value = {key: self._checks.checked(key, each) for key, each in value.items()}
+        elif self._types is not None and type(value) not in self._types:
+            value = _converted(self.where, value, self._types)
         self.load(value)
+
+
+@dataclass(slots=True, frozen=True)
+class _DictChecks:
+    """The types that keys and values of a dict have; None where they are not checked."""
+
+    where: str
+    key_types: frozenset[type] | None
+    value_types: frozenset[type] | None
+
+    def checked(self, key: object, value: Any) -> Any:  # Any: a value of the dict
+        """Return the value to be kept.
+
+        Raises:
+            LocalProtocolError: the key or the value is of another type.
+        """
+        if self.key_types is not None and type(key) not in self.key_types:
+            _converted(f"{self.where}: key", key, self.key_types - {float})
+        if self.value_types is not None and type(value) not in self.value_types:
+            return _converted(f"{self.where}[{key!r}]", value, self.value_types)
+        return value
 
 
 class FlatDict(dict[K, V], Generic[K, V]):
     """A dict whose values cannot change in place: what is written is written down."""
 
-    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V]) -> None:
+    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V], checks: _DictChecks) -> None:
         super().__init__(content)
         self._journal = journal
         self._codec = codec
+        self._checks = checks
 
     def _note(self, key: K) -> None:
         journal = self._journal
@@ -250,6 +281,7 @@ class FlatDict(dict[K, V], Generic[K, V]):
         journal.note(undo)
 
     def __setitem__(self, key: K, value: V) -> None:
+        value = self._checks.checked(key, value)
         self._note(key)
         dict.__setitem__(self, key, value)
 
@@ -300,8 +332,8 @@ class FlatDict(dict[K, V], Generic[K, V]):
 class DeepDict(FlatDict[K, V]):
     """A dict whose values can change in place: what is handed out is written down, too."""
 
-    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V]) -> None:
-        super().__init__(content, journal, codec)
+    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V], checks: _DictChecks) -> None:
+        super().__init__(content, journal, codec, checks)
         self._noted: set[K] = set()
         self._noted_number = 0
 
@@ -426,6 +458,41 @@ def make_cells(owner: type, journal: Journal) -> dict[str, Cell]:
             )
         cells[name] = Cell(field, hints[name], where, journal)
     return cells
+
+
+_SCALARS: Final = (int, str, bytes, bool, float)
+
+
+def _types_of(annotation: Any) -> frozenset[type] | None:
+    """Return the types that values of a scalar type have, or of a union of scalars; None for any other type."""
+    annotation = _plain(annotation)
+    if annotation in _SCALARS:
+        return frozenset((annotation,))
+    if annotation is None or annotation is type(None):
+        return frozenset((type(None),))
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [_types_of(each) for each in get_args(annotation)]
+        return None if None in parts else frozenset().union(*(part for part in parts if part is not None))
+    return None
+
+
+def _converted(where: str, value: Any, kinds: frozenset[type]) -> Any:
+    """Return a value that is no exact one of some scalar types as one of them.
+
+    Raises:
+        LocalProtocolError: it is of another type. It would be written to snapshots, and no member could read them.
+    """
+    if float in kinds and type(value) is int:
+        return float(value)
+    if not isinstance(value, bool) and isinstance(value, tuple(kinds)):
+        return value  # of a subclass, such as an enum
+    raise _wrong_type(where, value, " or ".join(sorted(kind.__name__ for kind in kinds)).replace("NoneType", "None"))
+
+
+def _wrong_type(where: str, value: object, expected: str) -> LocalProtocolError:
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN_LENGTH else f"{shown[:_SHOWN_LENGTH]}..."
+    return LocalProtocolError(f"{where}: value={shown} is of type {type(value).__name__}, expected {expected}")
 
 
 def _plain(annotation: Any) -> Any:

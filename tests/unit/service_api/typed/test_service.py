@@ -254,3 +254,67 @@ def test_what_is_written_after_the_declared_state_is_left_to_its_author(texts: l
     harness.restart()
 
     assert (harness.service.count, harness.service.texts) == (len(texts), texts)
+
+
+class Put(Command[str]):
+    field: str
+
+
+class Kinds(TypedService):
+    """Gives each field a value that is not of its type."""
+
+    count: int = state()
+    ratio: float = state()
+    name: str | None = state()
+    totals: dict[str, int] = state()
+    groups: dict[int, list[int]] = state()
+
+    @handles(Put)
+    def put(self, ctx: Context, message: Put) -> str:
+        self.count += 1
+        match message.field:
+            case "count":
+                self.count += 0.5  # type: ignore[assignment]  # the mistakes of this test
+            case "bool":
+                self.count = True
+            case "name":
+                self.name = 5  # type: ignore[assignment]
+            case "value":
+                self.totals["a"] = 1.5  # type: ignore[assignment]
+            case "key":
+                self.totals[5] = 1  # type: ignore[index]
+            case "deep key":
+                self.groups["a"] = [1]  # type: ignore[index]
+            case "whole":
+                self.totals = {"a": "b"}  # type: ignore[dict-item]
+            case "setdefault":
+                self.totals.setdefault("a", b"1")  # type: ignore[arg-type]
+            case _:
+                self.ratio, self.name, self.groups[7] = 5, "x", [1]
+        return repr(self.ratio)
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("count", r"Kinds\.count: value=1\.5 is of type float, expected int"),
+        ("bool", r"Kinds\.count: value=True is of type bool, expected int"),
+        ("name", r"Kinds\.name: value=5 is of type int, expected None or str"),
+        ("value", r"Kinds\.totals\['a'\]: value=1\.5 is of type float, expected int"),
+        ("key", r"Kinds\.totals: key: value=5 is of type int, expected str"),
+        ("deep key", r"Kinds\.groups: key: value='a' is of type str, expected int"),
+        ("whole", r"Kinds\.totals\['a'\]: value='b' is of type str, expected int"),
+        ("setdefault", r"Kinds\.totals\['a'\]: value=b'1' is of type bytes, expected int"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_at_its_line_and_its_command_undone(field: str, told: str) -> None:
+    """It was taken, and no member could read the snapshot that it was written to."""
+    harness = TypedHarness(Kinds)
+
+    with pytest.raises(LocalProtocolError, match=told):
+        harness.call(Put(field))
+
+    assert (harness.service.count, harness.service.totals, harness.service.groups) == (0, {}, {})
+    assert harness.call(Put("all right")) == "5.0"
+    harness.restart()
+    assert harness.service.ratio == 5.0
