@@ -27,7 +27,6 @@ import pytest
 
 import trimaran.client
 from trimaran.client import ClusterClient, GroupedClient, SyncClusterClient, SyncGroupedClient, SyncSharedConnection
-from trimaran.client.blocking.facade import Blocking
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.cluster.subscriptions import subscribe_blocking
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log, strategy_for
@@ -367,7 +366,6 @@ RUN: dict[Example, Callable[[str], Any]] = {
     ("archive/net/client.py", ""): compile_alone,
     ("archive/report/figures.py", ""): compile_alone,
     ("archive/spark/source/data_source.py", ""): compile_alone,
-    ("client/blocking/facade.py", ""): partial(define, Blocking=Blocking, QueueJob=type("QueueJob", (), {})),
     ("client/config.py", "ClientConfig"): define,
     ("client/credentials.py", ""): partial(define, endpoints=["10.0.0.1:9000"]),
     ("client/credentials.py", "PasswordCredentials"): partial(define, endpoints=["10.0.0.1:9000"], secret="sesame"),

@@ -1,11 +1,8 @@
 """Blocking classes, made from the asyncio ones: for scripts, notebooks and threads.
 
-    class SyncQueueJob(Blocking, of=QueueJob):
-        "A message that is leased to a blocking client."
-
 The problem: each asyncio client had a second class for code without asyncio, written by hand, and the two drifted
 apart. The idea: a call runs on an event loop in a thread of its own (`LoopThread`), and the caller's thread waits for
-it. `of=` gives a class what the asyncio class has:
+it. `class SyncQueueJob(Blocking, of=QueueJob)` gives a class what the asyncio class has:
 
     asyncio                              blocking
     -------                              --------

@@ -140,7 +140,7 @@ class Part:
         if SCRUB not in without and has_scrubs(self.seed):
             self._scrubs = Scrubs(self.cluster, self.referee)
         if BACKUP not in without and has_backup(self.seed):
-            self._backup = BackupActor(self.cluster, self.referee)
+            self._backup = BackupActor(self.cluster, self.referee, has_prunes=PRUNE not in without)
             self._nemesis.fired[BACKUP] = 1
 
     def fired(self) -> dict[str, int]:

@@ -71,7 +71,7 @@ def archive_config(settings: Settings) -> ArchiveConfig:
 class BackupActor:
     """One backup of a cluster."""
 
-    def __init__(self, cluster: SimulatedCluster, referee: Referee) -> None:
+    def __init__(self, cluster: SimulatedCluster, referee: Referee, *, has_prunes: bool = True) -> None:
         self._cluster, self._referee = cluster, referee
         self._unit_ns = cluster.settings.leader_heartbeat_timeout_ns
         self._random = random = Random(f"{cluster.seed} what happens to the {BACKUP}")
@@ -82,7 +82,7 @@ class BackupActor:
         self._inside = FoundInside()
         self._is_over = False
         self._prunes = Random(f"{cluster.seed} {PRUNE}")
-        self._has_prunes = self._prunes.random() < PRUNE_CHANCE
+        self._has_prunes = has_prunes and self._prunes.random() < PRUNE_CHANCE
         self.prune_count = 0
         unit_s = self._unit_ns / 1e9
         self._interval_s = unit_s * random.choice((0.3, 1.0))

@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from ..backups.actor import BACKUP
+from ..backups.actor import BACKUP, PRUNE
 from ..backups.scrubs import SCRUB
 from ..clients.stale_reads import QUERY_KIND
 from ..cluster import Member, SimulatedCluster
@@ -155,5 +155,5 @@ KINDS: Final = (
 )
 """Every kind that strikes; drift of clocks, pieces of segments and the disk's ordinary speed are drawn once a seed."""
 
-KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP, COLD, SCRUB, GROUPS, SESSIONS)
+KIND_NAMES: Final = (*(kind.name for kind in KINDS), QUERY_KIND, RELAY, BACKUP, PRUNE, COLD, SCRUB, GROUPS, SESSIONS)
 """All that a run can do without. The last seven are no faults: a part of the seeds has each of them."""
