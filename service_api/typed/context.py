@@ -48,6 +48,8 @@ class Context:
         self._effects: list[Callable[[], object]] = []
         self._random: Random | None = None
         self._is_query = False
+        self.payload_limit_bytes: Final = cluster.payload_limit_bytes
+        """The longest reply, answer or event, in bytes, header included: `Cluster.payload_limit_bytes`."""
 
     def __repr__(self) -> str:
         return f"<Context position={self.position}>"
@@ -82,11 +84,6 @@ class Context:
     def now(self) -> datetime:
         """Cluster time of the entry, in UTC: the same on every member, and when the entry is replayed."""
         return _EPOCH + timedelta(microseconds=self.time_ns // 1_000)
-
-    @property
-    def payload_limit_bytes(self) -> int:
-        """The longest reply, answer or event, in bytes, header included: `Cluster.payload_limit_bytes`."""
-        return self._cluster.payload_limit_bytes
 
     @property
     def logger(self) -> ServiceLogger:

@@ -212,7 +212,7 @@ class TypedService(ClusteredService):
         """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
         self.__ctx = Context(self, cluster)
         self.__service_id = cluster.service_id
-        self.__answer_limit_bytes = cluster.payload_limit_bytes
+        self.__answer_limit_bytes = self.__ctx.payload_limit_bytes
         self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
         return self.__load(snapshot)
 
