@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -63,7 +64,7 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
         (sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)),
         log_path=log_path,
     )
-    wait_until(lambda: _answers(endpoint), f"the S3 server: log={log_path}", group)
+    wait_until(lambda: _answers(port), f"the S3 server: log={log_path}", group)
     found = {
         "AWS_ENDPOINT_URL_S3": endpoint,
         "AWS_ACCESS_KEY_ID": "benchmark",
@@ -78,6 +79,7 @@ def _start_server(group: ProcessGroup, data_dir: Path) -> RunStore:
     return RunStore(f"s3://{_BUCKET}/backup", os.environ)
 
 
-def _answers(endpoint: str) -> bool:
-    with urllib.request.urlopen(f"{endpoint}/moto-api/", timeout=2):
-        return True
+def _answers(port: int) -> bool:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=2)) as connection:
+        connection.request("GET", "/moto-api/")
+        return connection.getresponse().status == HTTPStatus.OK
