@@ -135,6 +135,11 @@ class ClusteredService:
         """Whether there is an `on_query`; a service that wraps another answers for that one."""
         return type(self).on_query is not ClusteredService.on_query
 
+    @property
+    def undoes_queries(self) -> bool:
+        """Whether the service finds what a query changes, and undoes it, by itself: nobody need compare the state."""
+        return False
+
     def state_hash(self) -> object:
         """Return what stands for the state: the same on every member that was delivered the same entries.
 

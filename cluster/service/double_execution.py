@@ -107,6 +107,11 @@ class DoubledService(ClusteredService):
         return self.service.takes_queries
 
     @property
+    def undoes_queries(self) -> bool:
+        """Whether the service undoes by itself what a query changes."""
+        return self.service.undoes_queries
+
+    @property
     def takes_snapshots(self) -> bool:
         """Whether there is an `on_take_snapshot`."""
         return self.service.takes_snapshots

@@ -1,7 +1,9 @@
 """Finds an `on_query` that changes the state, by comparing the state before and after each query.
 
-A query runs on one member only, so what it changes, the others do not have. The comparison costs as much as the state
-is large, so it is for development: `trimaran up` and `trimaran sim` do it, `trimaran node` with `check_queries`.
+A query runs on one member only, so what it changes, the others do not have. The comparison is for development:
+`trimaran up` and `trimaran sim` do it, `trimaran node` with `check_queries`. It costs as much as the state is large,
+so it takes a tenth of the time at most: after it, queries are answered without it for a while. A service that undoes
+by itself what a query changes, as typed ones do, is never compared.
 
 Compared is `state_hash`, where the service has one; else what the service writes to a snapshot in memory, up to
 `_STATE_LIMIT_BYTES` of it. A service whose snapshot is longer, or waits for something while it is written, or fails, is
@@ -10,6 +12,7 @@ not checked: one log line says so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -20,6 +23,8 @@ from .kept_snapshot import state_of
 
 _STATE_LIMIT_BYTES: Final = 1 << 20
 _SHOWN_BYTES: Final = 64
+_REST_FACTOR: Final = 9
+"""After a comparison there is none for so many times as long as it took."""
 
 logger = structlog.get_logger()
 
@@ -27,7 +32,11 @@ logger = structlog.get_logger()
 class QueryCheck:
     """Runs the queries of one member's services."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic_ns: Callable[[], int]) -> None:
+        self._monotonic_ns = monotonic_ns
+        self._not_before_ns: int | None = None
+        """From when on a query is checked again; None until one was."""
+        self._is_rest_told = False
         self.last_change: str | None = None
         """The last query that changed the state; None if there was none."""
         self._unchecked: set[int] = set()
@@ -42,11 +51,19 @@ class QueryCheck:
         Raises:
             LocalProtocolError: the state is not what it was before.
         """
+        if service.undoes_queries or self._is_resting():
+            return service.on_query(payload)
+        began_ns = self._monotonic_ns()
         before = self._digest(service)
+        spent_ns = self._monotonic_ns() - began_ns
         try:
             return service.on_query(payload)
         finally:
-            if before is not None and self._is_changed(service, before):
+            began_ns = self._monotonic_ns()
+            is_changed = before is not None and self._is_changed(service, before)
+            now_ns = self._monotonic_ns()
+            self._not_before_ns = now_ns + _REST_FACTOR * (now_ns - began_ns + spent_ns)
+            if is_changed:
                 query = bytes(payload[:_SHOWN_BYTES])
                 self.last_change = (
                     f"on_query changed the state: service={service!r} query={query!r} log_position={log_position}"
@@ -56,6 +73,14 @@ class QueryCheck:
                     f"{self.last_change}; a query runs on one member only, so members differ now: leave the state as "
                     "it is in on_query, and change it in on_request or on_session_message; then restart this member"
                 )
+
+    def _is_resting(self) -> bool:
+        """Whether comparisons have had their share of the time. The first time, one log line says so."""
+        is_resting = self._not_before_ns is not None and self._monotonic_ns() < self._not_before_ns
+        if is_resting and not self._is_rest_told:
+            self._is_rest_told = True
+            logger.info("query.sampled", reason=f"comparing the state takes at most 1/{_REST_FACTOR + 1} of the time")
+        return is_resting
 
     def _is_changed(self, service: ClusteredService, before: bytes) -> bool:
         """Whether the state is not what it was; a service that never writes the same twice says nothing."""

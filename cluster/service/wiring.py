@@ -75,7 +75,7 @@ def make_container(
         time_unit=ctx.time_unit,
         shared_timer_ids=config.shared_timer_ids,
         monotonic_ns=monotonic_ns,
-        query_check=QueryCheck() if settings.check_queries else None,
+        query_check=QueryCheck(monotonic_ns) if settings.check_queries else None,
         max_payload_length=max_message_length(config.term_length_bytes) - SESSION_HEADER_LENGTH,
         group=config.group,
     )

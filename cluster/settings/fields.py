@@ -450,8 +450,8 @@ class WatchingSettings(BaseModel):
     check_queries: Annotated[
         Switch,
         Field(
-            description="compare the service's state before and after each query; for development: `trimaran up` and "
-            "`trimaran sim` do"
+            description="compare the service's state before and after queries, for at most a tenth of the time; for "
+            "development: `trimaran up` and `trimaran sim` do"
         ),
     ] = False
     strict: Annotated[

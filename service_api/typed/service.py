@@ -362,6 +362,12 @@ class TypedService(ClusteredService):
         for message in self.snapshot_messages():
             await snapshot.offer(message)
 
+    @property
+    def undoes_queries(self) -> bool:
+        """Whether the journal sees all that a query may change: the author overrides neither answers nor state."""
+        kind = type(self)
+        return kind.on_query is TypedService.on_query and kind.state_hash is TypedService.state_hash
+
     def state_hash(self) -> object:
         """Give the declared state; of a field with many values the digest of its bytes, in place of the values."""
         self.journal  # noqa: B018 - the cells are made

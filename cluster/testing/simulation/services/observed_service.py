@@ -123,6 +123,11 @@ class ObservedService(ClusteredService):
         """Whether the service does."""
         return self.service.takes_queries
 
+    @property
+    def undoes_queries(self) -> bool:
+        """Whether the service undoes by itself what a query changes."""
+        return self.service.undoes_queries
+
     def on_query(self, payload: memoryview) -> bytes:
         """Hand on; it is no log entry, and must leave the state as it is."""
         return self.service.on_query(payload)
