@@ -320,7 +320,9 @@ class ClientConductor:
         for effect in protocol.take_effects():
             match effect:
                 case Dial():
-                    task = self.loop.create_task(self._dial(effect), name=f"client-dial-{effect.endpoint}")
+                    # Not `create_task`: with eager tasks a dial over a connection that is up ends before it is noted.
+                    dialling = self._dial(effect)
+                    task = asyncio.Task(dialling, loop=self.loop, name=f"client-dial-{effect.endpoint}")
                     self._dials[effect.connection_id] = task
                 case Disconnect():
                     self._disconnect(effect)

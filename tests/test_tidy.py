@@ -21,6 +21,7 @@ TASK_OWNERS = {
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
     "service_api/net/transport.py": "makes a connection of what it accepted; ends by itself, wait_closed() joins it",
+    "benchmarks/guard/stand_ins.py": "a loop, whose create_task this is",
     "cluster/testing/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""
@@ -66,6 +67,8 @@ def makes_loose_task(call: ast.Call) -> bool:
     receiver, _, name = dotted(call.func).rpartition(".")
     if name == "ensure_future":
         return True
+    if name == "Task":
+        return receiver == "asyncio"
     return name == "create_task" and (receiver == "asyncio" or "loop" in receiver.rpartition(".")[2])
 
 

@@ -63,10 +63,10 @@ class HeldLock:
         self._client = client
         self._claim = claim
         self._confirmed_s = confirmed_s
-        self._watching = asyncio.get_running_loop().create_task(self._watch())
         self.name = claim.name
         self.token = token
         self.lost = asyncio.Event()
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"

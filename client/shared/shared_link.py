@@ -107,7 +107,8 @@ class SharedLink:
     async def _wait_for_dial(self, loop: asyncio.AbstractEventLoop, *, is_patient: bool) -> None:
         """Wait for the end of a dial; a patient session does not hear that it failed."""
         if self._attempt is None:
-            self._attempt = loop.create_task(self._dial(), name=f"client-dial-{self.endpoint}")
+            # Not `create_task`: with eager tasks a dial that fails at once ends before it is noted.
+            self._attempt = asyncio.Task(self._dial(), loop=loop, name=f"client-dial-{self.endpoint}")
         waiter: asyncio.Future[None] = loop.create_future()
         self._waiting[waiter] = None
         try:

@@ -92,6 +92,25 @@ async def test_requests_of_a_thousand_sessions_run_once_when_their_leader_is_kil
     assert len(answers) == SESSIONS
 
 
+async def test_sessions_open_in_a_program_whose_tasks_start_eagerly(data_dir: Path) -> None:
+    """The dial of each session after the first ended before it was noted, and the session waited for it."""
+    factory = getattr(asyncio, "eager_task_factory", None)
+    if factory is None:
+        pytest.skip("asyncio has no eager tasks here: use Python 3.12 or newer")
+    loop = asyncio.get_running_loop()
+    async with SystemCluster(data_dir) as cluster:
+        await cluster.wait_for_leader()
+        loop.set_task_factory(factory)
+        try:
+            async with within(60), SharedConnection(config=config_of(cluster)) as shared:
+                clients = await asyncio.gather(*(shared.connect() for _ in range(3)))
+                answers = [Answer(*ANSWER.unpack(await client.request(b"request"))) for client in clients]
+        finally:
+            loop.set_task_factory(None)
+
+    assert [answer.place for answer in answers] == [1, 2, 3]
+
+
 async def test_sessions_of_a_shared_connection_with_tls_are_who_its_certificate_says(data_dir: Path) -> None:
     certified = Certified(data_dir)
     async with certified.cluster() as cluster:

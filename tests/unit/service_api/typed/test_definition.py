@@ -278,7 +278,7 @@ def test_a_message_is_a_frozen_dataclass_a_struct_or_a_pydantic_model() -> None:
 
 def test_a_second_method_of_one_name_is_refused_where_it_stands() -> None:
     """Python left the first one out without a word: its command had no method."""
-    with pytest.raises(ConfigurationError, match=rf"two methods of one name: .*\.run \({HERE}:\d+\) and .*rename one"):
+    with pytest.raises(ConfigurationError, match=rf"two methods.*\.run \({HERE}:\d+\).*\.run \({HERE}:\d+\)"):
 
         class Twice(TypedService):
             @handles(Pay)
@@ -307,5 +307,5 @@ def test_one_method_may_take_two_messages_and_override_that_of_a_base() -> None:
 
 
 def test_a_default_without_its_name_says_how_to_write_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"state\(0\): expected the name of the default: state\(default=0\)"):
+    with pytest.raises(ConfigurationError, match=r"state\(0\).*state\(default=0\)"):
         state(0)

@@ -297,14 +297,14 @@ class Kinds(TypedService):
 @pytest.mark.parametrize(
     ("field", "told"),
     [
-        ("count", r"Kinds\.count: value=1\.5 is of type float, expected int"),
-        ("bool", r"Kinds\.count: value=True is of type bool, expected int"),
-        ("name", r"Kinds\.name: value=5 is of type int, expected None or str"),
-        ("value", r"Kinds\.totals\['a'\]: value=1\.5 is of type float, expected int"),
-        ("key", r"Kinds\.totals: key: value=5 is of type int, expected str"),
-        ("deep key", r"Kinds\.groups: key: value='a' is of type str, expected int"),
-        ("whole", r"Kinds\.totals\['a'\]: value='b' is of type str, expected int"),
-        ("setdefault", r"Kinds\.totals\['a'\]: value=b'1' is of type bytes, expected int"),
+        ("count", r"Kinds\.count: value=1\.5.* float.* int"),
+        ("bool", r"Kinds\.count: value=True.* bool.* int"),
+        ("name", r"Kinds\.name: value=5.* int.* None or str"),
+        ("value", r"Kinds\.totals\['a'\]: value=1\.5.* float.* int"),
+        ("key", r"Kinds\.totals: key: value=5.* int.* str"),
+        ("deep key", r"Kinds\.groups: key: value='a'.* str.* int"),
+        ("whole", r"Kinds\.totals\['a'\]: value='b'.* str.* int"),
+        ("setdefault", r"Kinds\.totals\['a'\]: value=b'1'.* bytes.* int"),
     ],
 )
 def test_a_value_of_another_type_is_refused_at_its_line_and_its_command_undone(field: str, told: str) -> None:
