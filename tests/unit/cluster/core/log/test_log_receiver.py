@@ -7,7 +7,7 @@ import zlib
 from typing import Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.cluster.core.rosters import roster
@@ -25,7 +25,7 @@ from trimaran.service_api.wire.frame import (
     encode_frame,
     encode_padding,
 )
-from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.frame_rules import Before, FrameRules
 
 TERM_LENGTH: Final = 1 << 16
 MTU: Final = 1408
@@ -65,6 +65,7 @@ PLACES: Final = st.sampled_from([0, 96, TERM_LENGTH - 256, TERM_LENGTH - 96, 3 *
 
 
 @settings(max_examples=400)
+@example(position=0, kind=TYPE_DATA, payload_length=1, bits=[47], before=1, is_checksum_kept=False)
 @given(
     position=PLACES,
     kind=st.sampled_from([TYPE_DATA, TYPE_PADDING]),
@@ -98,7 +99,8 @@ def test_gate_takes_exactly_what_the_rules_pass(
     if not is_checksum_kept and HEADER_LENGTH <= frame_length <= 1 << 20:
         frame = frame.ljust((frame_length + 31) & -32, b"\0")
         struct.pack_into("<I", frame, 12, zlib.crc32(frame[HEADER_LENGTH : (frame_length + 31) & -32]))
-    is_valid = RULES.find_fault(frame, 0, position) is None
+    found_before = Before.MESSAGE if log else Before.UNKNOWN
+    is_valid = RULES.find_fault(frame, 0, position, before=found_before) is None
     length = (frame_length + 31) & -32
 
     taken, _ = taken_of(log + frame, begin)
