@@ -25,7 +25,8 @@ from trimaran.service_api.wire.frame import (
     encode_frame,
     encode_padding,
 )
-from trimaran.service_api.wire.frame_rules import Before, FrameRules
+from trimaran.service_api.wire.frame_rules import FrameRules
+from trimaran.service_api.wire.log.log_rules import Before
 
 TERM_LENGTH: Final = 1 << 16
 MTU: Final = 1408
