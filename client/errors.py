@@ -113,7 +113,7 @@ class RequestIndeterminateError(IndeterminateError):
 
     @property
     def is_final(self) -> bool:
-        """Whether the outcome will never be known: the session has ended, or the error comes from another process."""
+        """True if the outcome will never be known: the session has ended, or the error comes from another process."""
         return self._outcome is None
 
     async def resolve(self) -> bytes:

@@ -137,7 +137,7 @@ class ClusteredService:
 
     @property
     def undoes_queries(self) -> bool:
-        """Whether the service finds what a query changes, and undoes it, by itself: nobody need compare the state."""
+        """True if the service finds and undoes by itself what a query changes, so its state need not be compared."""
         return False
 
     def state_hash(self) -> object:

@@ -42,9 +42,9 @@ class ColdShipping:
         self._writer = f"member-{member_id}"
         self._clock_ms = clock_ms
         self._own = ColdIndex()
-        """What this member's index names."""
+        """The segments that this member's index names."""
         self._all = ColdIndex()
-        """What any member's index names. A backup's may go with the backup, so no member reads by it."""
+        """The segments that any member's index names. A backup's may go with the backup, so no member reads by it."""
 
     def __repr__(self) -> str:
         return f"<ColdShipping {self._writer} own={len(self._own)} all={len(self._all)} {self.store.url}>"

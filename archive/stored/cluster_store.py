@@ -3,10 +3,10 @@
 A segment is in the store once an index names it, and an index is written only after the object was read back whole and
 had its checksum. So a reader never meets half a segment.
 
-Who writes leaves a note while it does (`writing`), and looks then whether a prune runs; a prune leaves a note, and
-looks then whether somebody writes. Each puts its note before it looks, so one of the two sees the other and gives way:
-nothing is removed between the moment at which a writer finds an object there and that at which its index names it. Who
-waits for nobody is the reader. Rejected: to remove what has been without an index for some time. A writer may stand
+A writer leaves a note while it writes (`writing`), and then looks for the notes of prunes; a prune leaves a note, and
+then looks for the notes of writers. Each puts its note before it looks, so one of the two sees the other and gives way:
+nothing is removed between the moment at which a writer finds an object there and that at which its index names it.
+Readers wait for neither. Rejected: to remove what has been without an index for some time. A writer may stand
 still for longer, between finding an object and naming it, and the log of a member may be nowhere else then.
 """
 
@@ -39,7 +39,7 @@ from .index import (
 _BACKUP_MANIFEST_OF_OLD: Final = StoredName("manifest.json")
 _COLD_MANIFESTS_OF_OLD: Final = "manifests"
 _BLOCK_BYTES: Final = 1 << 23
-"""What is asked of the store at once, and the memory that a copy takes."""
+"""Bytes of one request to the store, and the memory that a copy takes."""
 
 
 class StoreError(ClusterError):
@@ -49,7 +49,7 @@ class StoreError(ClusterError):
 
 
 class StoreBusyError(StoreError):
-    """A prune runs while somebody is to write, or somebody writes while a prune is to run."""
+    """A prune runs where a writer is to begin, or a writer where a prune is to begin."""
 
 
 class ClusterStore:

@@ -122,7 +122,7 @@ class StoredPart(DocumentPart):
 
 
 class BackupContents(DocumentPart):
-    """What makes a backup of segments: where its log ends, what lies after whole segments, snapshots, small files."""
+    """The rest of a backup beside whole segments: where its log ends, its tail, snapshots and small files."""
 
     log_recording_id: Id
     log_start_position: Position
@@ -136,7 +136,7 @@ class BackupContents(DocumentPart):
 
 
 class WriterIndex(SealedDocument):
-    """What one writer has in the store, or has found there, whole."""
+    """The segments that one writer has in the store, or has found there, whole."""
 
     KIND: ClassVar[str] = "index of a store"
 
@@ -144,13 +144,13 @@ class WriterIndex(SealedDocument):
     writer: _Writer
     """`member-ID`, or `backup-STARTED` with the time at which the copy of the log was begun: another has another."""
     segments: list[StoredSegment]
-    """Of a backup there may be more than belong to `backup`: a copy has not ended, or was cut off."""
+    """A backup may have more of them than belong to `backup`: a copy has not ended, or was cut off."""
     backup: BackupContents | None = None
     """A backup as it was at one moment; None for a member, and while the first copy has not ended."""
 
     @property
     def is_of_member(self) -> bool:
-        """Whether it is of cold storage: the segments may be gone from the disks of all members."""
+        """True for cold storage: the segments may be gone from the disks of all members."""
         return self.writer.startswith("member-")
 
     @property
@@ -208,7 +208,7 @@ class StoredFile:
 
 
 class Note(SealedDocument):
-    """What a writer or a prune says of itself while it runs."""
+    """The note of a writer or a prune while it runs."""
 
     KIND: ClassVar[str] = "note in a store"
 

@@ -2,7 +2,7 @@
 
 A live member's only copy of a segment may be in the store, and so may a backup's, in one object. So a prune reads the
 indexes of all writers before it removes a segment, and members' indexes are never removed. It leaves a note and then
-looks whether somebody writes, as `cluster_store` says. The note has to be in the listing in which it looks for others:
+looks for notes of writers, as `cluster_store` says. The note has to be in the listing in which it looks for others:
 a store whose listings are late could hide an index from it, and is refused.
 """
 
@@ -21,7 +21,7 @@ from .index import INDEXES, NOTE_LIMIT_MS, PRUNING_PREFIX, SEGMENTS, Note, Write
 
 @dataclass(slots=True)
 class Pruned:
-    """What a prune of one cluster's place removed, and what stays."""
+    """The outcome of a prune of one cluster's place: what it removed, and what stays."""
 
     url: str
     removed_backups: list[str]
@@ -45,7 +45,7 @@ def prune(
     again.
 
     Raises:
-        StoreBusyError: another prune runs, or somebody writes.
+        StoreBusyError: another prune runs, or a writer.
         ConfigurationError: the store's listings are late, or an older Trimaran wrote what is there.
         StoreError: the store refused. What was removed was not needed; a later prune goes on.
         RemoteProtocolError: an index cannot be read: nothing is removed.

@@ -96,7 +96,7 @@ HelpAllOption = Annotated[
         is_eager=True,
     ),
 ]
-"""Of commands with panels that `--help` leaves out."""
+"""The option of commands with panels that `--help` leaves out."""
 
 
 class _Examples:

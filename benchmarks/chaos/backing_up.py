@@ -37,7 +37,7 @@ from .power_loss import lose_power
 from .shim import MemberShim
 
 STORE_NAME: Final = "store"
-"""Of the directory in which backup and cold storage have their objects."""
+"""The name of the directory in which backup and cold storage have their objects."""
 
 _CATCH_UP_S: Final = 60.0
 _WAIT_S: Final = 0.2

@@ -78,7 +78,7 @@ class LoopOwner:
 
 
 class _Opened:
-    """What the thread closes at its end. It does not know the owner, which can be collected."""
+    """The client that the thread closes at its end. It does not know the owner, which can be collected."""
 
     def __init__(self) -> None:
         self._client: Any = None  # Any: whichever has `aclose`
@@ -195,7 +195,7 @@ class BlockingScope(Blocking):
     """An asynchronous context, for `with`. Where the client is closed inside it, the end of the block does nothing."""
 
     _must_exit: ClassVar = False
-    """Whether the end of the block fails instead."""
+    """True if the end of the block fails instead."""
 
     def __enter__(self) -> Self:
         self._run(self._target.__aenter__)
@@ -245,7 +245,7 @@ class BlockingClient(Blocking):
     """
 
     _is_first = False
-    """Whether the thread is its own."""
+    """True if the thread is its own."""
 
     def __init_subclass__(cls, *, of: type | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(of=of, **kwargs)

@@ -22,7 +22,7 @@ C = TypeVar("C", bound=SyncOverClient)
 
 
 class BlockingGroups(BlockingClient):
-    """What the blocking client of groups does in its own way."""
+    """The calls that the blocking client of groups has in a form of its own."""
 
     def _take(self, target: Any, owner: LoopOwner) -> None:  # Any: as `Blocking`
         super()._take(target, owner)

@@ -22,7 +22,7 @@ from .facade import BATCH_LIMIT, BlockingClient, LoopOwner
 
 
 class BlockingSession(BlockingClient):
-    """What the blocking client of a session does in its own way."""
+    """The calls that the blocking client of a session has in a form of its own."""
 
     _target: ClusterClient
 
@@ -34,7 +34,7 @@ class BlockingSession(BlockingClient):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the session has ended."""
+        """True once the session has ended."""
         return self._owner.thread.is_ending or self._target.is_closed
 
     def resolve(self, error: RequestIndeterminateError, timeout_s: float | None = None) -> bytes:

@@ -148,7 +148,7 @@ class KvTransaction:
     """
 
     revision: int
-    """Of the store after the commit."""
+    """The revision of the store after the commit."""
 
     def __init__(self, client: KvClient) -> None:
         self._client = client

@@ -1,4 +1,4 @@
-"""What a watch has seen, without I/O, and the watches of a client.
+"""The progress of a watch, without I/O, and the watches of a client.
 
 Pushed changes may be lost, come twice or come late. A watch takes a push only if it has seen everything before it;
 otherwise, and when nothing came for a while, it reads what it lacks from the history.

@@ -91,17 +91,17 @@ class QueueJob:
 
     @property
     def id(self) -> int:
-        """Of the message: the same for each delivery."""
+        """The id of the message: the same for each delivery."""
         return self.message.message_id
 
     @property
     def body(self) -> bytes:
-        """What was sent."""
+        """The bytes that were sent."""
         return self.message.body
 
     @property
     def headers(self) -> dict[str, str]:
-        """What was sent beside it."""
+        """The headers that were sent beside it."""
         return self.message.headers
 
     @property

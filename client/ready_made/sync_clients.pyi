@@ -400,15 +400,15 @@ class SyncQueueJob(Blocking):
 
     @property
     def id(self) -> int:
-        """Of the message: the same for each delivery."""
+        """The id of the message: the same for each delivery."""
 
     @property
     def body(self) -> bytes:
-        """What was sent."""
+        """The bytes that were sent."""
 
     @property
     def headers(self) -> dict[str, str]:
-        """What was sent beside it."""
+        """The headers that were sent beside it."""
 
     @property
     def delivery_count(self) -> int:

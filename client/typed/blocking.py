@@ -1,4 +1,4 @@
-"""What the blocking client of a typed service does in its own way."""
+"""The calls that the blocking client of a typed service has in a form of its own."""
 
 from __future__ import annotations
 

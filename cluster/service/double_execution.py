@@ -108,7 +108,7 @@ class DoubledService(ClusteredService):
 
     @property
     def undoes_queries(self) -> bool:
-        """Whether the service undoes by itself what a query changes."""
+        """True if the service undoes by itself what a query changes."""
         return self.service.undoes_queries
 
     @property

@@ -75,7 +75,7 @@ class QueryCheck:
                 )
 
     def _is_resting(self) -> bool:
-        """Whether comparisons have had their share of the time. The first time, one log line says so."""
+        """Return True while comparisons have had their share of the time. The first time, one log line says so."""
         is_resting = self._not_before_ns is not None and self._monotonic_ns() < self._not_before_ns
         if is_resting and not self._is_rest_told:
             self._is_rest_told = True

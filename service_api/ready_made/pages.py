@@ -6,7 +6,7 @@ if it could not be read back alone (`check_fits`); so a page always has room for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from typing import Final, TypeVar
 
@@ -53,13 +53,25 @@ class AnswerPage:
         return True
 
 
-def name_page(ctx: Context, names: Iterable[str], prefix: str, after: str, limit_count: int) -> Iterator[str]:
-    """Yield the first names of a prefix after `after`, in order, as many as one answer takes with a number or two each.
+def _size_of_name(name: str) -> int:
+    return len(name.encode())
 
-    "" as `after` begins at the first.
+
+def name_page(
+    ctx: Context,
+    names: Iterable[str],
+    prefix: str,
+    after: str,
+    limit_count: int,
+    *,
+    size_of: Callable[[str], int] = _size_of_name,
+) -> Iterator[str]:
+    """Yield the first names of a prefix after `after`, in order, as many as one answer takes.
+
+    "" as `after` begins at the first. `size_of` gives the length of what the answer has of a name, by default the name.
     """
     page = AnswerPage(ctx, limit_count)
     for name in nsmallest(limit_count, (name for name in names if name > after and name.startswith(prefix))):
-        if not page.takes(len(name.encode())):
+        if not page.takes(size_of(name)):
             return
         yield name

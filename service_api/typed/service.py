@@ -258,11 +258,7 @@ class TypedService(ClusteredService):
         ctx.begin(session)
         journal.begin()
         try:
-            reply = route.call(self, ctx, message)
-            assert route.reply is not None
-            answer = route.reply_header + self.__encoded(route, reply)
-            if len(answer) > self.__answer_limit_bytes:
-                raise self.__too_long(route, answer)
+            answer = self.__answer(route, route.call(self, ctx, message))
             ctx.perform()
         except ServiceError as error:
             journal.roll_back()
@@ -273,20 +269,20 @@ class TypedService(ClusteredService):
         journal.commit()
         return answer
 
-    def __too_long(self, route: _Route, answer: bytes) -> LocalProtocolError:
-        return LocalProtocolError(
-            f"the answer to {route.codec.name} has {len(answer)} bytes, expected at most {self.__answer_limit_bytes}: "
-            "answer page by page, with `ctx.payload_limit_bytes` in mind"
-        )
-
-    def __encoded(self, route: _Route, reply: Any) -> bytes:
+    def __answer(self, route: _Route, reply: Any) -> bytes:
         assert route.reply is not None
         try:
-            return route.reply.encode(reply)
+            answer = route.reply_header + route.reply.encode(reply)
         except (TypeError, OverflowError, ValueError) as error:
             raise LocalProtocolError(
                 f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}"
             ) from error
+        if len(answer) > self.__answer_limit_bytes:
+            raise LocalProtocolError(
+                f"the answer to {route.codec.name} has {len(answer)} bytes, expected at most "
+                f"{self.__answer_limit_bytes}: answer page by page, with `ctx.payload_limit_bytes` in mind"
+            )
+        return answer
 
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query from the state, which it cannot change."""
@@ -301,9 +297,7 @@ class TypedService(ClusteredService):
         ctx.begin(None, is_query=True)
         journal.begin(is_read_only=True)
         try:
-            answer = route.reply_header + self.__encoded(route, route.call(self, ctx, message))
-            if len(answer) > self.__answer_limit_bytes:
-                raise self.__too_long(route, answer)
+            answer = self.__answer(route, route.call(self, ctx, message))
         except ServiceError as error:
             answer = _encode_error(error)
         finally:
@@ -364,7 +358,7 @@ class TypedService(ClusteredService):
 
     @property
     def undoes_queries(self) -> bool:
-        """Whether the journal sees all that a query may change: the author overrides neither answers nor state."""
+        """True if the journal sees all that a query may change: the author overrides neither answers nor state."""
         kind = type(self)
         return kind.on_query is TypedService.on_query and kind.state_hash is TypedService.state_hash
 

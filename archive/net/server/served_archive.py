@@ -60,9 +60,9 @@ class ServedArchive:
     idle_timeout_s: float = 10.0
     """How long a connection may take to say what it is."""
     preallocate: bool = False
-    """Whether the segments of recordings are written with zeros ahead."""
+    """True if the segments of recordings are written with zeros ahead."""
     network: NetworkStack = SOCKETS
-    """What everything is listened on and dialled through."""
+    """The network stack that listens and dials."""
     audit: AuditTrail = field(default_factory=_make_audit_trail)
     """Has each change, and what was refused."""
     cluster_id: Callable[[], int] = lambda: 0

@@ -37,7 +37,7 @@ class FieldFlag(NamedTuple):
     """The option `--name`, or the argument `NAME`; empty: the name of the field, without its unit."""
     metavar: str = ""
     parse: Callable[[Any], Any] | None = None
-    """What makes the value of the text, or of the texts of an option that may be given more than once."""
+    """The function that makes the value of the text, or of the texts of an option that may be given more than once."""
     minimum: int | None = None
 
 

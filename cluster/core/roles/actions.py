@@ -126,7 +126,7 @@ class ActionControl:
         self._pending: _Pending | None = None
         self._held: list[object] = []
         self._put_off: list[Callable[[], object]] = []
-        """What operators asked for while the leader does something of its own; begun when that is over."""
+        """Requests of operators that came while the leader does something of its own; they begin when that is over."""
         self.termination = TerminationControl(ctx)
         self._is_held_for_transfer = False
         self._is_transfer_asked = False
@@ -214,7 +214,7 @@ class ActionControl:
 
     @property
     def _is_busy_unasked(self) -> bool:
-        """Whether this leader does something that no operator asked it for."""
+        """True while this leader does something that no operator asked it for."""
         if self._publisher is None:
             return False
         if self._pending is not None:

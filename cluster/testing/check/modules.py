@@ -206,7 +206,7 @@ class Project:
         return next((each.methods[name] for each in self.bases(source) if name in each.methods), None)
 
     def is_service(self, source: ClassSource, *names: str) -> bool:
-        """Whether a class is a service of a cluster, or derives from one of these classes of Trimaran."""
+        """Return whether a class is a service of a cluster, or derives from one of these classes of Trimaran."""
         for each in self.bases(source):
             for base in each.node.bases:
                 full_name = dotted(base, each.module.names) or ""
@@ -215,7 +215,7 @@ class Project:
         return False
 
     def has_unknown_base(self, source: ClassSource) -> bool:
-        """Whether a class derives from one that is neither the user's nor of Trimaran."""
+        """Return whether a class derives from one that is neither the user's nor of Trimaran."""
         names = [dotted(base, source.module.names) or "" for base in source.node.bases]
         return any(not name.startswith("trimaran.") and self.find(name) is None for name in names)
 

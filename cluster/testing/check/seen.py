@@ -35,7 +35,7 @@ class CallbackPlace(Enum):
 
 
 class Act(Enum):
-    """What is done."""
+    """The kind of act."""
 
     CALL = auto()
     """A function of a library, or a builtin one, is called: `name` with `arguments`."""
@@ -84,7 +84,7 @@ class Seen:
     condition: ast.expr | None = None
     """The test about this member, such as its role, on which it depends."""
     is_kept: bool = False
-    """Whether the result is assigned to a field of the service."""
+    """True if the result is assigned to a field of the service."""
 
     @property
     def what(self) -> str:

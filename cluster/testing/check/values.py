@@ -1,4 +1,4 @@
-"""What the source says about a value: its type, its elements, and the state that it is part of."""
+"""The facts that the source gives about a value: its type, its elements, and the state that it is part of."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ class Value:
 
     @property
     def is_unordered(self) -> bool:
-        """Whether an iteration has the order of a set."""
+        """True if an iteration has the order of a set."""
         return self.kind in ("set", "set iterator")
 
     @property
     def has_view(self) -> bool:
-        """Whether it is a view of the log, or holds one."""
+        """True if it is a view of the log, or holds one."""
         return self.kind == "view" or any(part.has_view for part in self.parts)
 
     @property
     def element(self) -> Value:
-        """What an iteration yields."""
+        """The elements that an iteration yields."""
         return self._part(combine(self.parts) if self.kind == "tuple" else self.parts[0] if self.parts else UNKNOWN)
 
     def item(self, index: ast.expr) -> Value:

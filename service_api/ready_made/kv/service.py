@@ -59,7 +59,7 @@ _TTL_MIN_S: Final = 0.001
 _TTL_LIMIT_S: Final = 10 * 366 * 86_400.0
 _WATCH_ID_LIMIT: Final = 1 << 31
 _WATCH_BYTES: Final = 20
-"""What a watch takes in an event, at most."""
+"""The room that a watch takes in an event, at most."""
 
 
 class ExpireKey(TimerMessage):

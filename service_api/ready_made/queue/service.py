@@ -95,7 +95,7 @@ _DUE_LIMIT: Final = 1_000
 """What one alarm does; the rest follows at once with the next one."""
 _REASON_LIMIT: Final = 1_000
 _BESIDE_BYTES: Final = 4 * _REASON_LIMIT + 4 * QUEUE_NAME_LIMIT_BYTES
-"""What an answer may have of a message beside what its sender wrote: why it is dead, names, and when it was due."""
+"""The room in an answer beside what the sender of a message wrote: why it is dead, names, and when it was due."""
 _STORE_REMEDY: Final = "receive and acknowledge messages first"
 _WAITER_REMEDY: Final = "end a waiter first"
 _MESSAGE, _KEY, _SCHEDULE = b"m", b"k", b"s"
@@ -394,13 +394,12 @@ class QueueService(SharingService, name="queue"):
     def list_schedules(self, ctx: Context, message: ListSchedules) -> list[QueueSchedule]:
         """Say schedules in the order of their names."""
         check_page(message.limit)
-        found: list[QueueSchedule] = []
-        page = AnswerPage(ctx, message.limit)
-        for name in name_page(ctx, self.schedules, "", message.after, message.limit):
-            if not page.takes(schedule_size(self.schedules[name]) + 2 * QUEUE_NAME_LIMIT_BYTES):
-                break
-            found.append(show_schedule(name, self.schedules[name]))
-        return found
+
+        def size_of(name: str) -> int:
+            return schedule_size(self.schedules[name]) + 2 * QUEUE_NAME_LIMIT_BYTES
+
+        names = name_page(ctx, self.schedules, "", message.after, message.limit, size_of=size_of)
+        return [show_schedule(name, self.schedules[name]) for name in names]
 
     # --- what is due
 

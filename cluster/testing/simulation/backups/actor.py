@@ -171,7 +171,7 @@ class BackupActor:
 
     @property
     def found(self) -> tuple[str, WriterIndex] | None:
-        """What the store has of the directory: the URL and the index; None before it has a backup."""
+        """The backup of the directory in the store: the URL and the index; None before it has a backup."""
         return None if self._started_ms is None else self._rules.find_index(self._started_ms)
 
     def _on_agent(self, agent: BackupAgent) -> None:

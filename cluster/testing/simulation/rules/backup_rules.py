@@ -35,7 +35,7 @@ class BackupRules:
         self._committed = committed
         self._oldest_snapshot: int | None = None
         self._indexes: dict[str, WriterIndex] = {}
-        """Of complete backups, by their URL."""
+        """The indexes of complete backups, by their URL."""
 
     def __repr__(self) -> str:
         return f"<BackupRules recorded={self.recorded_position} begun={self.begun_count}>"

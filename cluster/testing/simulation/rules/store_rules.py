@@ -1,4 +1,4 @@
-"""What must hold of the log in an object store: what an index names is there and is the committed log, and stays.
+"""The rules for the log in an object store: what an index names is there and is the committed log, and stays.
 
 That is so for members' cold storage and for backups, which share the objects. Read from the store and from the members'
 disks, as a power loss would leave them.
@@ -23,7 +23,7 @@ COLD: Final = "cold"
 """Members put log into cold storage before they remove it. Drawn once a seed, of those that remove any."""
 
 STORE_URL: Final = "sim://store"
-"""Of cold storage and of backups."""
+"""The store of cold storage and of backups."""
 
 _WHOLE: Final = "a segment that an index names is there, and is the committed log"
 _RECORD_LIMIT_BYTES: Final = 1 << 20

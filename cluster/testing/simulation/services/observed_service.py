@@ -125,7 +125,7 @@ class ObservedService(ClusteredService):
 
     @property
     def undoes_queries(self) -> bool:
-        """Whether the service undoes by itself what a query changes."""
+        """True if the service undoes by itself what a query changes."""
         return self.service.undoes_queries
 
     def on_query(self, payload: memoryview) -> bytes:
