@@ -129,6 +129,14 @@ class ClusterClient:
         return self._protocol.session.group
 
     @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the members listen, as far as the session knows: what to connect to again when it has ended.
+
+        The cluster tells it when a session opens and with each new leader.
+        """
+        return self._protocol.endpoints
+
+    @property
     def is_closed(self) -> bool:
         """Whether the session has ended."""
         return self._protocol.state is ClientState.CLOSED

@@ -67,6 +67,13 @@ class SyncClusterClient(BlockingSession):
         """Which of the cluster's groups this is a session with; one of one where the cluster has no groups."""
 
     @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the members listen, as far as the session knows: what to connect to again when it has ended.
+
+        The cluster tells it when a session opens and with each new leader.
+        """
+
+    @property
     def has_leader(self) -> bool:
         """Whether the path to a leader stands: without one, offers wait."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import chain
 from types import TracebackType
 from typing import Protocol, TypeVar
 
 from ...service_api.errors import LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
 from ...service_api.groups.key_hash import GroupKey
+from ...service_api.groups.ports import group_endpoint
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig, client_config
 from ..egress import EgressListener
@@ -205,10 +208,19 @@ class GroupedClient:
             if client is None or client.is_closed:
                 make_listener = self._make_egress_listener
                 listener = None if make_listener is None else make_listener(group)
-                config = group_config(self._config, group)
+                config = group_config(replace(self._config, endpoints=self._known_endpoints(group.index)), group)
                 client = await ClusterClient.connect(egress_listener=listener, config=config)
                 if self._is_closed:  # meanwhile
                     await client.aclose()
                     raise LocalProtocolError("this client was closed while it connected")
                 self._clients[group.index] = client
             return client
+
+    def _known_endpoints(self, group_index: int) -> tuple[str, ...]:
+        """Return where members may listen, as endpoints of group 0: those of the configuration may all have moved."""
+        learned = {
+            index: [group_endpoint(endpoint, -index) for endpoint in client.endpoints]
+            for index, client in self._clients.items()
+        }
+        others = chain.from_iterable(learned.values())
+        return tuple(dict.fromkeys((*learned.get(group_index, ()), *self._config.endpoints, *others)))

@@ -148,6 +148,11 @@ class ClientProtocol:
             f" term={session.leadership_term_id} leader={self.leader_member_id}>"
         )
 
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where the members listen, as far as is known."""
+        return tuple(link.endpoint for link in self._links)
+
     def on_dial_due(self, call: Callable[[], None]) -> None:
         """Have a function called when `next_deadline_ns` is earlier, though nothing was put in."""
         self._links.on_hurry = call
