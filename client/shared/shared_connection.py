@@ -78,6 +78,8 @@ class SharedConnection:
         """By their numbers."""
         self._by_session_id: dict[int, SharedSession] = {}
         self._links: dict[str, SharedLink] = {}
+        self._known: tuple[str, ...] = ()
+        """Where the members listened when a session ended: those of the configuration may all have moved."""
         self._deferred: list[Callable[[], None]] = []
         self._deferred_links: list[SharedLink] = []
         self._is_pass_scheduled = False
@@ -166,7 +168,7 @@ class SharedConnection:
             if self._is_closed:
                 raise LocalProtocolError("this shared connection is closed: make a new one")
             session = SharedSession(self, SessionShare(self._base, self._free_number()))
-            endpoints = tuple(dict.fromkeys((*self._links, *config.endpoints)))
+            endpoints = tuple(dict.fromkeys((*self._links, *self._known, *config.endpoints)))
             if endpoints != config.endpoints:
                 config = replace(config, endpoints=endpoints)
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
@@ -220,6 +222,7 @@ class SharedConnection:
         if self._sessions.get(session.session.number) is not session:
             return
         del self._sessions[session.session.number]
+        self._known = session.conductor.protocol.endpoints
         if self._by_session_id.pop(session_id, None) is None or session.conductor.protocol.is_close_confirmed:
             return
         # The connection stays, and would keep the session alive: nobody else says that it has ended.
