@@ -154,6 +154,13 @@ class ClusteredService:
         """
         raise LocalProtocolError(f"the service has no state_hash: service={type(self).__qualname__}")
 
+    def find_drift(self) -> str | None:
+        """Say which derived value is another one than a start would make of the state; None if there is none.
+
+        A `TypedService` knows what is derived; any other service has nothing to say.
+        """
+        return None
+
     @property
     def has_state_hash(self) -> bool:
         """Whether there is a `state_hash`; a service that wraps another answers for that one."""

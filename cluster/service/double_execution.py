@@ -125,6 +125,10 @@ class DoubledService(ClusteredService):
         """Return what stands for the state."""
         return self.service.state_hash()
 
+    def find_drift(self) -> str | None:
+        """Say which derived value is another one than a start would make of the state."""
+        return self.service.find_drift()
+
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query."""
         return self.service.on_query(payload)
@@ -326,6 +330,8 @@ class DoubledService(ClusteredService):
             states = self.service.state_hash(), self._second.state_hash()
             # Equality is a hundred times faster than the digest of a dict; that 1 is not 1.0, members' digests find.
             problem = "" if states[0] == states[1] else describe_difference(*states)
+            if is_forced and not problem:
+                problem = self.service.find_drift() or ""
         except Exception as error:
             self._has_state = False
             logger.error("service.state_hash_failed", service=repr(self), error=repr(error), exc_info=error)

@@ -1,12 +1,15 @@
 """Typed services: messages as classes, handlers by class, state that is declared.
 
 messages         Command, Query, Reply, Event, ...            handlers   @handles, @answers, @on_timer, @upcasts
-declared_state   `state`: kept, undone, compared              snapshots  the declared state in a snapshot
+declared_state   `state`, `derived`: kept, undone, compared   snapshots  the declared state in a snapshot
+journal          what was there before a message              attributes what would be kept by nothing
+state_dicts      dicts that write down what they change       value_checks whether a value is of its type
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
 """
 
 from .context import Context as Context
+from .declared_state import derived as derived
 from .declared_state import state as state
 from .handlers import answers as answers
 from .handlers import handles as handles

@@ -3,16 +3,18 @@
     class Bank(TypedService):
         accounts: dict[str, int] = state()
         opened_count: int = state(default=0)
+        names: Names = derived(lambda bank: Names(bank.accounts))
 
 The problem: a handler that raises may have changed half of what it meant to. A copy of the state for each message would
 cost as much as the state is large. The idea: write down what was there before, for what the handler touches.
 
-* A value that cannot change is itself what was there before.
+* What cannot change in place is an attribute like any other. One shallow copy of the attributes undoes all of these.
 * Of a dict each key that is written or handed out is written down. So a large state lives in a dict.
 * Of any other value that can change (a list, a dataclass that is not frozen), the whole is written down, as bytes, when
   it is first handed out for a message.
 
-While a query is answered the same book says whether anything was changed.
+When the handler returns, what it changed is checked: a value of another type is an error, and undone. While a query is
+answered the same book says whether anything was changed.
 
 One thing is not undone: the order of a dict's keys. A key that a failed handler had removed comes back as the last one,
 on every member.
@@ -23,77 +25,28 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Generic, Literal, SupportsIndex, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from ..errors import ConfigurationError, LocalProtocolError
+from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from .attributes import check_class, check_instance, show_attributes
 from .codec import ValueCodec, to_builtins
-from .schema import PLAIN_TYPES, CodecError, fields_of, is_pydantic, is_record
+from .journal import MISSING, Journal
+from .schema import PLAIN_TYPES, CodecError, fields_of, is_frozen, is_record, show_type
+from .state_dicts import DeepDict, DictKind, FlatDict, is_same, plain_items
+from .value_checks import CheckSource, fitted, make_check, plain, wrong_type
 
-K = TypeVar("K")
-V = TypeVar("V")
+E = TypeVar("E", bound=Exception)
 
-MISSING: Final = object()
-_SHOWN_LENGTH: Final = 80
-"""Characters of a value that is of another type than its field."""
-
-
-class Journal:
-    """What was there before the message that is handled; shared by all state of a service."""
-
-    __slots__ = ("_undo", "is_open", "is_read_only", "message_number")
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], bool]] = []
-        self.message_number = 0
-        """Which message is handled, counted in this process: what is written down is so once for each."""
-        self.is_open = False
-        """Whether a handler runs, so that changes are written down."""
-        self.is_read_only = False
-        """Whether a query is answered."""
-
-    def __repr__(self) -> str:
-        return f"<Journal open={self.is_open} read_only={self.is_read_only} entries={len(self._undo)}>"
-
-    def begin(self, *, is_read_only: bool = False) -> None:
-        """Forget what was written down, and begin again."""
-        self._undo.clear()
-        self.message_number += 1
-        self.is_open, self.is_read_only = True, is_read_only
-
-    def note(self, undo: Callable[[], bool]) -> None:
-        """Write down how to undo a change; what it gives says whether there was one."""
-        self._undo.append(undo)
-
-    def check_writable(self, what: str) -> None:
-        """Refuse a change while a query is answered.
-
-        Raises:
-            LocalProtocolError: a query is answered.
-        """
-        if self.is_read_only:
-            raise LocalProtocolError(f"a query may not change the state: {what}")
-
-    def commit(self) -> None:
-        """Keep what was changed."""
-        self.is_open = self.is_read_only = False
-        self._undo.clear()
-
-    def roll_back(self) -> bool:
-        """Undo everything since `begin`, the newest first. Whether anything had been changed."""
-        self.is_open = self.is_read_only = False
-        undo, self._undo = self._undo, []
-        is_changed = False
-        for step in reversed(undo):
-            is_changed |= step()
-        return is_changed
+JOURNAL: Final = "_TypedService__journal"
+"""The attribute of a service that is its journal."""
 
 
 class StateField:
-    """A declared field of a service: a descriptor. `state` makes it."""
+    """A declared field of a service, where its value is an attribute of the service. `state` makes it."""
 
     def __init__(self, default: object, factory: Callable[[], object] | None) -> None:
         self.default = default
@@ -101,18 +54,16 @@ class StateField:
         self.name = ""
 
     def __repr__(self) -> str:
-        return f"<StateField {self.name}>"
+        return f"<{type(self).__name__} {self.name}>"
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __get__(self, service: Any, owner: type) -> Any:
+        # The attribute of an instance comes before this descriptor.
         if service is None:
             return self
-        return cells_of(service)[self.name].read()
-
-    def __set__(self, service: Any, value: object) -> None:
-        cells_of(service)[self.name].write(value)
+        raise AttributeError(f"{type(service).__name__}.{self.name}: the field of the state was deleted")
 
 
 def state(*value: object, default: Any = MISSING, factory: Callable[[], object] | None = None) -> Any:
@@ -131,45 +82,182 @@ def state(*value: object, default: Any = MISSING, factory: Callable[[], object] 
     return StateField(default, factory)
 
 
-class Cell:
-    """The value of one declared field of one service."""
+class DerivedField:
+    """What a service derives from its state, as an attribute of the service. `derived` makes it."""
 
-    def __init__(self, field: StateField, annotation: Any, where: str, journal: Journal) -> None:
-        self.name = field.name
-        self.where = where
-        self.codec: ValueCodec[Any] = ValueCodec(annotation, where)
-        self._field = field
-        self._journal = journal
-        self._annotation = annotation
-        plain = _plain(annotation)
-        self._types = _types_of(annotation)
-        self.is_dict = get_origin(plain) is dict
-        if self.is_dict:
-            key, value = get_args(plain)
-            self.pair_codec: ValueCodec[list[tuple[Any, Any]]] = ValueCodec(list[tuple[key, value]], where)  # type: ignore[valid-type]
-            self._value_codec: ValueCodec[Any] = ValueCodec(value, where)
-            self._checks = _DictChecks(where, _types_of(key), _types_of(value))
-            self._is_flat = is_immutable(value)
-        else:
-            self._is_flat = is_immutable(annotation)
-        self.value: Any = None
-        self._noted_number = 0
-        self.load(self._first())
+    def __init__(self, make: Callable[[Any], object]) -> None:
+        self.make = make
+        self.name = ""
+        self.is_dict = False
 
     def __repr__(self) -> str:
-        return f"<Cell {self.name}: {self._annotation!r}>"
+        return f"<{type(self).__name__} {self.name}>"
 
-    def _first(self) -> object:
-        if self._field.factory is not None:
-            return self._field.factory()
-        if self._field.default is not MISSING:
-            if not self._is_flat:
-                raise ConfigurationError(f"{self.where}: default={self._field.default!r} can change; give a factory")
-            return self._field.default
-        plain = _plain(self._annotation)
-        if isinstance(self.codec.schema, list) and self.codec.schema[0] == "union" and "None" in self.codec.schema:
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, service: Any, owner: type) -> Any:
+        # Only until the service has started; then the attribute of the instance comes before this descriptor.
+        if service is None:
+            return self
+        self.remake(service)
+        return service.__dict__[self.name]
+
+    def remake(self, service: Any) -> None:
+        """Make it of the state as it is now."""
+        attributes = service.__dict__
+        value, journal = self.make(service), attributes[JOURNAL]
+        if hasattr(value, "attach_journal"):
+            value.attach_journal(journal)
+        attributes[self.name] = self.stored(value, journal)
+
+    def stored(self, value: Any, journal: Journal) -> Any:
+        """Return a value as it is kept: a dict as one that writes down what it changes."""
+        if not self.is_dict:
+            return value
+        if not isinstance(value, dict):
+            raise LocalProtocolError(f"{self.name}: value of type {type(value).__name__}, expected dict as declared")
+        return FlatDict(value.items(), journal, DictKind(self.name, _fits_all, _unreachable))
+
+
+class TouchedField(DerivedField):
+    """One whose value can change in place and does not write down how: a message that fails has it made anew."""
+
+    def __get__(self, service: Any, owner: type) -> Any:
+        if service is None:
+            return self
+        attributes = service.__dict__
+        if self.name not in attributes:
+            self.remake(service)
+        attributes[JOURNAL].touch(self.name, self, service)
+        return attributes[self.name]
+
+    def __set__(self, service: Any, value: object) -> None:
+        attributes = service.__dict__
+        attributes[JOURNAL].touch(self.name, self, service)
+        attributes[self.name] = value
+
+
+def derived(make: Callable[[Any], object]) -> Any:
+    """Declare what the service derives from its state, such as an index: not in snapshots, and made anew at each start.
+
+        class Shop(TypedService):
+            prices: dict[str, int] = state()
+            by_price: dict[int, str] = derived(lambda shop: {price: name for name, price in shop.prices.items()})
+
+    `make` is given the service when its state is loaded, and returns the value; handlers keep it up to date. It must
+    come to the same as they do, on every member. What a handler changed before it raised is undone in a value that
+    cannot change in place, and in a dict of such values; anything else that the handler had used is made anew, which
+    takes as long as `make` does.
+
+    Raises:
+        ConfigurationError: it is given no function.
+    """
+    if not callable(make):
+        raise ConfigurationError(f"derived({make!r}): expected a function that is given the service")
+    return DerivedField(make)
+
+
+class DeepField(StateField):
+    """A field whose value can change in place and is no dict: its bytes are written down when it is handed out."""
+
+    def __init__(self, declared: StateField, field: DeclaredField) -> None:
+        super().__init__(declared.default, declared.factory)
+        self.name = field.name
+        self._field = field
+
+    def __get__(self, service: Any, owner: type) -> Any:
+        if service is None:
+            return self
+        attributes = service.__dict__
+        value, journal = attributes[self.name], attributes[JOURNAL]
+        if journal.is_open and self.name not in journal.handed_names:
+            journal.handed_names.add(self.name)
+            journal.keep(_DeepValue(attributes, self._field), value, self._field.codec.encode(value))
+        return value
+
+    def __set__(self, service: Any, value: object) -> None:
+        attributes = service.__dict__
+        if attributes[JOURNAL].is_open:
+            self.__get__(service, type(service))  # what was handed out may be changed later, too
+        attributes[self.name] = value
+
+
+@dataclass(slots=True)
+class _DeepValue:
+    """The value of one such field of one service, in its journal."""
+
+    attributes: dict[str, Any]
+    field: DeclaredField
+
+    def undo(self, key: object, before: bytes) -> bool:
+        """Put back the value `key`, which was handed out, if it has changed."""
+        if is_same(self.field.codec, key, before):
+            return False
+        self.attributes[self.field.name] = self.field.codec.decode(before)
+        return True
+
+    def check(self, key: object) -> None:
+        """Make sure that the field's value is still of its type."""
+        self.attributes[self.field.name] = self.field.stored(self.attributes[self.field.name], None)
+
+
+class DeclaredField:
+    """A field as a class declares it: its type, and how values of it are kept, checked and written."""
+
+    def __init__(self, declared: StateField, annotation: Any, where: str) -> None:
+        self.name = declared.name
+        self.where = where
+        self.codec: ValueCodec[Any] = ValueCodec(annotation, where)
+        self.annotation = annotation
+        self.is_dict = get_origin(plain(annotation)) is dict
+        if self.is_dict:
+            key, value = get_args(plain(annotation))
+            self.pair_codec: ValueCodec[list[tuple[Any, Any]]] = ValueCodec(list[tuple[key, value]], where)  # type: ignore[valid-type]
+            self._key_codec: ValueCodec[Any] = ValueCodec(key, where)
+            self._value_codec: ValueCodec[Any] = ValueCodec(value, where)
+            self.is_flat = is_immutable(value)
+            self._fits_key, self._fits_value = make_check(key), make_check(value)
+            self._dict_kind = DictKind(
+                where, make_check(key, value), self._fit_pair, None if self.is_flat else self._value_codec
+            )
+        else:
+            self.is_flat = is_immutable(annotation)
+            self.fits = make_check(annotation)
+        self._declared = declared
+        self.check_first()
+
+    def __repr__(self) -> str:
+        return f"<DeclaredField {self.where}: {self.annotation!r}>"
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether its value can change in place without a note of what was there before."""
+        return not self.is_flat and not self.is_dict
+
+    def check_first(self) -> None:
+        """Make sure that there is a first value, of the type.
+
+        Raises:
+            ConfigurationError: there is none, or it can change and all services would share it.
+        """
+        if self._declared.default is not MISSING and not (self.is_flat and not self.is_dict):
+            raise ConfigurationError(f"{self.where}: default={self._declared.default!r} can change; give a factory")
+        try:
+            self.stored(self.first(), None)
+        except LocalProtocolError as error:
+            raise ConfigurationError(f"the first value of {error}") from error
+
+    def first(self) -> Any:
+        """Make the value that the field begins with."""
+        if self._declared.factory is not None:
+            return self._declared.factory()
+        if self._declared.default is not MISSING:
+            return self._declared.default
+        schema = self.codec.schema
+        if isinstance(schema, list) and schema[0] == "union" and "None" in schema:
             return None
-        made = get_origin(plain) or plain
+        made = get_origin(plain(self.annotation)) or plain(self.annotation)
         try:
             return made()
         except TypeError as error:
@@ -177,333 +265,259 @@ class Cell:
                 f"{self.where}: type={made!r} gives no first value; say default or factory"
             ) from error
 
-    def load(self, value: object) -> None:
-        """Take a value without writing down the one before."""
-        if self.is_dict:
-            kind = FlatDict if self._is_flat else DeepDict
-            self.value = kind(cast("dict[Any, Any]", value), self._journal, self._value_codec, self._checks)
-        else:
-            self.value = value
-
-    @property
-    def value_count(self) -> int:
-        """How many values there are in it; 1 if it is no collection."""
-        return len(self.value) if isinstance(self.value, dict | list | set | frozenset | tuple) else 1
-
-    def as_builtins(self) -> Any:
-        """Give the value as plain dicts, lists, strings and numbers."""
-        value = dict(plain_items(self.value)) if self.is_dict else self.value
-        return to_builtins(value)
-
-    def read(self) -> Any:
-        """Hand out the value; written down first, where it can be changed in place."""
-        journal = self._journal
-        if self._is_flat or self.is_dict or not journal.is_open or self._noted_number == journal.message_number:
-            return self.value
-        self._noted_number = journal.message_number
-        before = self.codec.encode(self.value)
-
-        def undo() -> bool:
-            if self.codec.encode(self.value) == before:
-                return False
-            self.value = self.codec.decode(before)
-            return True
-
-        journal.note(undo)
-        return self.value
-
-    def write(self, value: object) -> None:
-        """Put another value in the place of this one."""
-        journal, before = self._journal, self.value
-        journal.check_writable(self.where)
-        if journal.is_open:
-            if not self._is_flat and not self.is_dict:
-                self.read()  # what was handed out may be changed later, too
-
-            def undo() -> bool:
-                self.value = before
-                return True
-
-            journal.note(undo)
-        if self.is_dict:
-            if not isinstance(value, dict):
-                raise _wrong_type(self.where, value, "dict")
-            value = {key: self._checks.checked(key, each) for key, each in value.items()}
-        elif self._types is not None and type(value) not in self._types:
-            value = _converted(self.where, value, self._types)
-        self.load(value)
-
-
-@dataclass(slots=True, frozen=True)
-class _DictChecks:
-    """The types that keys and values of a dict have; None where they are not checked."""
-
-    where: str
-    key_types: frozenset[type] | None
-    value_types: frozenset[type] | None
-
-    def checked(self, key: object, value: Any) -> Any:  # Any: a value of the dict
-        """Return the value to be kept.
+    def stored(self, value: Any, journal: Journal | None) -> Any:
+        """Return a value as it is kept; without a `journal` it is only checked.
 
         Raises:
-            LocalProtocolError: the key or the value is of another type.
+            LocalProtocolError: it is of another type.
         """
-        if self.key_types is not None and type(key) not in self.key_types:
-            _converted(f"{self.where}: key", key, self.key_types - {float})
-        if self.value_types is not None and type(value) not in self.value_types:
-            return _converted(f"{self.where}[{key!r}]", value, self.value_types)
-        return value
+        if not self.is_dict:
+            return value if self.fits(value) else fitted(self.codec, self.where, value)
+        if not isinstance(value, dict):
+            raise wrong_type(self.where, value, "dict")
+        fits, fit = self._dict_kind.fits, self._fit_pair
+        content = ((key, each if fits(key, each) else fit(key, each)) for key, each in plain_items(value))
+        if journal is None:
+            return dict(content)
+        return (FlatDict if self.is_flat else DeepDict)(content, journal, self._dict_kind)
+
+    @property
+    def _written(self) -> ValueCodec[Any]:
+        """What a snapshot is written with: a dict is in it as lists of pairs."""
+        return self.pair_codec if self.is_dict else self.codec
+
+    def encode(self, value: Any) -> bytes:
+        """Write a value, or some pairs of a dict.
+
+        Raises:
+            LocalProtocolError: they have no bytes; says of which field.
+        """
+        try:
+            return self._written.encode(value)
+        except (TypeError, OverflowError, ValueError) as error:
+            raise self._unreadable(LocalProtocolError, error) from error
+
+    def check_bytes(self, body: bytes) -> None:
+        """Make sure that what was written can be read again.
+
+        Raises:
+            LocalProtocolError: it cannot; says of which field.
+        """
+        try:
+            self._written.decode(body)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise self._unreadable(LocalProtocolError, error) from error
+
+    def decode(self, body: bytes, schema: Any) -> Any:
+        """Read a value, or some pairs of a dict, that was written by a schema.
+
+        Raises:
+            RemoteProtocolError: the bytes are no such value; says of which field, and what to do.
+        """
+        codec = self._written
+        try:
+            if schema == self.codec.schema:
+                return codec.decode(body)
+            return codec.decode_older(body, ["list", ["tuple", *schema[1:]]] if self.is_dict else schema, self.where)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            raise self._unreadable(RemoteProtocolError, error) from error
+
+    def _unreadable(self, kind: type[E], error: Exception) -> E:
+        return kind(
+            f"{self.where}: what the snapshot has is no {show_type(self.codec.schema)}: {error}; an earlier version of "
+            f"the service wrote it: take another snapshot, or write a static method migrate_{self.name}(old)"
+        )
+
+    def _fit_pair(self, key: Any, value: Any) -> Any:
+        if not self._fits_key(key) and fitted(self._key_codec, f"{self.where}: key", key) is not key:
+            # Another key would take its place in the dict.
+            raise wrong_type(f"{self.where}: key", key, show_type(self._key_codec.schema))
+        return value if self._fits_value(value) else fitted(self._value_codec, f"{self.where}[{key!r}]", value)
 
 
-class FlatDict(dict[K, V], Generic[K, V]):
-    """A dict whose values cannot change in place: what is written is written down."""
-
-    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V], checks: _DictChecks) -> None:
-        super().__init__(content)
-        self._journal = journal
-        self._codec = codec
-        self._checks = checks
-
-    def _note(self, key: K) -> None:
-        journal = self._journal
-        journal.check_writable(f"key={key!r}")
-        if not journal.is_open:
-            return
-        before = dict.get(self, key, MISSING)
-
-        def undo() -> bool:
-            if before is MISSING:
-                dict.pop(self, key, None)
-            else:
-                dict.__setitem__(self, key, cast("V", before))
-            return True
-
-        journal.note(undo)
-
-    def __setitem__(self, key: K, value: V) -> None:
-        value = self._checks.checked(key, value)
-        self._note(key)
-        dict.__setitem__(self, key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self._note(key)
-        dict.__delitem__(self, key)
-
-    def pop(self, key: K, *default: Any) -> Any:
-        """As of a dict."""
-        if key in self:
-            self._note(key)
-        return dict.pop(self, key, *default)
-
-    def popitem(self) -> tuple[K, V]:
-        """As of a dict."""
-        if self:
-            self._note(next(reversed(self)))
-        return dict.popitem(self)
-
-    def setdefault(self, key: K, default: Any = None) -> Any:
-        """As of a dict."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def update(self, *others: Any, **more: Any) -> None:
-        """As of a dict."""
-        for key, value in dict(*others, **more).items():
-            self[key] = value
-
-    def __ior__(self, other: Any) -> Any:  # type: ignore[misc]
-        self.update(other)
-        return self
-
-    def clear(self) -> None:
-        """As of a dict."""
-        for key in list(self):
-            del self[key]
-
-    def copy(self) -> dict[K, V]:
-        """A plain dict of the same."""
-        return dict(self)
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return dict, (dict(self),)
+def journal_of(service: Any) -> Journal:
+    """Return the journal of a service."""
+    journal: Journal = service.__dict__[JOURNAL]
+    return journal
 
 
-class DeepDict(FlatDict[K, V]):
-    """A dict whose values can change in place: what is handed out is written down, too."""
-
-    def __init__(self, content: dict[K, V], journal: Journal, codec: ValueCodec[V], checks: _DictChecks) -> None:
-        super().__init__(content, journal, codec, checks)
-        self._noted: set[K] = set()
-        self._noted_number = 0
-
-    def _note_value(self, key: K, value: V) -> None:
-        """Write down a value that may be changed by who has it."""
-        journal = self._journal
-        if not journal.is_open:
-            return
-        if self._noted_number != journal.message_number:
-            self._noted_number = journal.message_number
-            self._noted.clear()
-        elif key in self._noted:
-            return
-        self._noted.add(key)
-        before = self._codec.encode(value)
-
-        def undo() -> bool:
-            if self._codec.encode(value) == before:
-                return False
-            dict.__setitem__(self, key, self._codec.decode(before))
-            return True
-
-        journal.note(undo)
-
-    def __iter__(self) -> Iterator[K]:
-        # Without it `dict(state)` would take the values past `__getitem__`.
-        return dict.__iter__(self)
-
-    def _note(self, key: K) -> None:
-        value = dict.get(self, key, MISSING)
-        if value is not MISSING:
-            self._note_value(key, cast("V", value))
-        super()._note(key)
-
-    def __getitem__(self, key: K) -> V:
-        value = dict.__getitem__(self, key)
-        self._note_value(key, value)
-        return value
-
-    def get(self, key: K, default: Any = None) -> Any:
-        """As of a dict."""
-        if key not in self:
-            return default
-        return self[key]
-
-    def values(self) -> Any:
-        """The values, one after the other; each is written down when it is handed out."""
-        return _Handed(self, lambda key: self[key])
-
-    def items(self) -> Any:
-        """Keys with values, one after the other; each value is written down when it is handed out."""
-        return _Handed(self, lambda key: (key, self[key]))
-
-    def copy(self) -> dict[K, V]:
-        """A plain dict of the same values."""
-        return dict(self.items())
+def value_count(value: object) -> int:
+    """How many values there are in a value; 1 if it is no collection."""
+    return len(value) if isinstance(value, dict | list | set | frozenset | tuple) else 1
 
 
-class _Handed(Generic[V]):
-    """A view of a dict that hands out through it."""
-
-    def __init__(self, of: dict[Any, Any], give: Callable[[Any], V]) -> None:
-        self._of = of
-        self._give = give
-
-    def __len__(self) -> int:
-        return len(self._of)
-
-    def __iter__(self) -> Iterator[V]:
-        return map(self._give, dict.__iter__(self._of))
-
-    def __reversed__(self) -> Iterator[V]:
-        return map(self._give, dict.__reversed__(self._of))
-
-    def __contains__(self, value: object) -> bool:
-        return any(each == value for each in self)
+def as_builtins(value: object) -> Any:
+    """Give a value of the state as plain dicts, lists, strings and numbers."""
+    return to_builtins(dict(plain_items(value)) if isinstance(value, dict) else value)
 
 
-def plain_items(value: dict[K, V]) -> Iterable[tuple[K, V]]:
-    """Go through a dict of the state without writing anything down."""
-    return dict.items(value)
+class StatePlan:
+    """All that a class of services declares; made once for a class."""
 
+    def __init__(self, owner: type, framework: type, *, keeps_more: bool = False) -> None:
+        """Take a class, and the one whose own attributes are not looked at.
 
-CELLS: Final = "_trimaran_cells"
+        `keeps_more`: the author writes more than the declared state to snapshots, so there may be more attributes.
 
+        Raises:
+            ConfigurationError: a field has no annotation, or one that cannot be written in bytes, or an attribute is
+                neither state nor derived from it; says which.
+        """
+        self.owner, self._keeps_more = owner, keeps_more
+        try:
+            hints = typing.get_type_hints(owner, include_extras=True)
+        except NameError as error:
+            raise CodecError(f"{owner.__qualname__}: an annotation cannot be read: {error}") from error
+        self.fields = {name: self._field(each, hints) for name, each in _declared(owner, StateField).items()}
+        self.derived = {name: self._derived(each, hints) for name, each in _declared(owner, DerivedField).items()}
+        declared = {*self.fields, *self.derived}
+        self._constants = frozenset() if keeps_more else check_class(owner, framework, hints, declared)
+        self.check: Callable[[dict[str, Any], dict[str, Any]], None] = self._make_check()
 
-def cells_of(service: Any) -> dict[str, Cell]:
-    """Return the cells of a service by name, in their order; made when they are first needed."""
-    cells: dict[str, Cell] | None = service.__dict__.get(CELLS)
-    return service.make_cells() if cells is None else cells
+    def __repr__(self) -> str:
+        return f"<StatePlan {self.owner.__qualname__} fields={[*self.fields]}>"
 
+    def begin(self, service: Any) -> None:
+        """Give a service its first values."""
+        attributes = service.__dict__
+        journal = attributes.setdefault(JOURNAL, Journal(attributes))
+        for name, field in self.fields.items():
+            attributes[name] = field.stored(field.first(), journal)
 
-def declared_fields(owner: type) -> dict[str, StateField]:
-    """List what a class and its bases declare, the bases' first."""
-    return {
-        name: value
-        for base in reversed(owner.__mro__)
-        for name, value in vars(base).items()
-        if isinstance(value, StateField)
-    }
+    def check_untouched(self, service: Any) -> None:
+        """Make sure that a constructor set no field: it would be lost when a snapshot is loaded.
 
+        Raises:
+            ConfigurationError: it did; says which.
+        """
+        for name, field in self.fields.items():
+            if as_builtins(service.__dict__[name]) != as_builtins(field.first()):
+                raise ConfigurationError(
+                    f"{field.where}: {name} was set before on_start, and a snapshot would take its place; "
+                    f"expected the first value in the declaration: state(factory=...) or state(default=...)"
+                )
 
-def make_cells(owner: type, journal: Journal) -> dict[str, Cell]:
-    """Make the cells of a service.
+    def settle(self, service: Any) -> None:
+        """Take the state as it is when the service has started.
 
-    Raises:
-        ConfigurationError: a field has no annotation, or one that cannot be written in bytes; says which.
-    """
-    fields = declared_fields(owner)
-    if not fields:
-        return {}
-    try:
-        hints = typing.get_type_hints(owner, include_extras=True)
-    except NameError as error:
-        raise CodecError(f"{owner.__qualname__}: an annotation cannot be read: {error}") from error
-    cells = {}
-    for name, field in fields.items():
-        where = f"{owner.__qualname__}.{name}"
+        Raises:
+            ConfigurationError: an attribute is neither state nor derived.
+            LocalProtocolError: a value is of another type than it is declared with.
+        """
+        attributes = service.__dict__
+        journal: Journal = attributes[JOURNAL]
+        for name, field in self.fields.items():
+            if name not in attributes:
+                raise ConfigurationError(f"{field.where}: on_start deleted it; expected a value")
+            if not isinstance(attributes[name], FlatDict):
+                attributes[name] = field.stored(attributes[name], journal)
+        if not self._keeps_more:
+            names = [name for name in attributes if name not in self.fields and name not in self.derived]
+            check_instance(self.owner, attributes, names, self._constants)
+        for each in self.derived.values():
+            each.remake(service)
+
+    def find_drift(self, service: Any) -> str | None:
+        """Say which derived value is another one than it would be after a start, if one that can be compared is."""
+        attributes = service.__dict__
+        for name, each in self.derived.items():
+            now, anew = attributes[name], each.make(service)
+            if _is_comparable(now) and now != anew:
+                return f"{self.owner.__qualname__}.{name}: derived expected={anew!r} actual={now!r}"
+        return None
+
+    def _field(self, declared: StateField, hints: dict[str, Any]) -> DeclaredField:
+        name, where = declared.name, f"{self.owner.__qualname__}.{declared.name}"
         if name not in hints:
             raise ConfigurationError(
                 f"{where}: a field of the state needs its type: `{name}: dict[str, int] = state()`"
             )
-        cells[name] = Cell(field, hints[name], where, journal)
-    return cells
+        field = DeclaredField(declared, hints[name], where)
+        if field.is_deep != isinstance(declared, DeepField):
+            made = DeepField(declared, field) if field.is_deep else StateField(declared.default, declared.factory)
+            made.name = name
+            setattr(self.owner, name, made)
+        return field
+
+    def _derived(self, declared: DerivedField, hints: dict[str, Any]) -> DerivedField:
+        name, where = declared.name, f"{self.owner.__qualname__}.{declared.name}"
+        if name not in hints:
+            raise ConfigurationError(
+                f"{where}: a derived value needs its type: `{name}: dict[str, int] = derived(...)`"
+            )
+        annotation = plain(hints[name])
+        is_dict = get_origin(annotation) is dict and is_immutable(get_args(annotation)[1])
+        writes_down = isinstance(annotation, type) and hasattr(annotation, "attach_journal")
+        kind = DerivedField if is_dict or writes_down or is_immutable(annotation) else TouchedField
+        if type(declared) is kind and declared.is_dict == is_dict:
+            return declared
+        made = kind(declared.make)
+        made.name, made.is_dict = name, is_dict
+        setattr(self.owner, name, made)
+        return made
+
+    def _make_check(self) -> Callable[[dict[str, Any], dict[str, Any]], None]:
+        """Write the function that checks what a handler changed: it is called for each message."""
+        source = CheckSource()
+        fix, check_names = source.name(self._fix), source.name(self._check_names)
+        lines = ["def made(now, before):", "    try:", "        if len(now) != len(before):"]
+        lines.append(f"            {check_names}(now, before)")
+        for name, field in self.fields.items():
+            if field.is_dict:
+                lines += [f"        if now[{name!r}] is not before[{name!r}]:"]
+            elif field.is_flat:
+                fits = source.expression(field.annotation, "v")
+                lines += [f"        v = now[{name!r}]", f"        if v is not before[{name!r}] and not ({fits}):"]
+            else:
+                continue
+            lines.append(f"            {fix}(now, {name!r})")
+        for name, each in self.derived.items():
+            if each.is_dict:
+                lines += [f"        if now[{name!r}] is not before[{name!r}]:", f"            {fix}(now, {name!r})"]
+        lines += ["    except KeyError:", f"        {check_names}(now, before)", "        raise"]
+        return source.compile("\n".join(lines))
+
+    def _fix(self, now: dict[str, Any], name: str) -> None:
+        """Take another value into a field, or raise."""
+        field = self.fields.get(name) or self.derived[name]
+        now[name] = field.stored(now[name], now[JOURNAL])
+
+    def _check_names(self, now: dict[str, Any], before: dict[str, Any]) -> None:
+        """Refuse attributes that a handler made or deleted."""
+        changed = now.keys() ^ before.keys()
+        if changed and not self._keeps_more:
+            raise LocalProtocolError(show_attributes(self.owner, sorted(changed), now))
 
 
-_SCALARS: Final = (int, str, bytes, bool, float)
+def _declared(owner: type, kind: type) -> dict[str, Any]:
+    """List what a class and its bases declare of a kind, the bases' first."""
+    found: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        for name, value in vars(base).items():
+            if isinstance(value, kind):
+                found[name] = value
+            else:
+                found.pop(name, None)
+    return found
 
 
-def _types_of(annotation: Any) -> frozenset[type] | None:
-    """Return the types that values of a scalar type have, or of a union of scalars; None for any other type."""
-    annotation = _plain(annotation)
-    if annotation in _SCALARS:
-        return frozenset((annotation,))
-    if annotation is None or annotation is type(None):
-        return frozenset((type(None),))
-    if get_origin(annotation) in (Union, types.UnionType):
-        parts = [_types_of(each) for each in get_args(annotation)]
-        return None if None in parts else frozenset().union(*(part for part in parts if part is not None))
-    return None
+def _is_comparable(value: Any) -> bool:
+    """Whether equal values of a type compare as equal."""
+    own: object = type(value).__eq__
+    return own is not object.__eq__
 
 
-def _converted(where: str, value: Any, kinds: frozenset[type]) -> Any:
-    """Return a value that is no exact one of some scalar types as one of them.
-
-    Raises:
-        LocalProtocolError: it is of another type. It would be written to snapshots, and no member could read them.
-    """
-    if float in kinds and type(value) is int:
-        return float(value)
-    if not isinstance(value, bool) and isinstance(value, tuple(kinds)):
-        return value  # of a subclass, such as an enum
-    raise _wrong_type(where, value, " or ".join(sorted(kind.__name__ for kind in kinds)).replace("NoneType", "None"))
+def _fits_all(key: object, value: object) -> bool:
+    return True
 
 
-def _wrong_type(where: str, value: object, expected: str) -> LocalProtocolError:
-    shown = repr(value)
-    shown = shown if len(shown) <= _SHOWN_LENGTH else f"{shown[:_SHOWN_LENGTH]}..."
-    return LocalProtocolError(f"{where}: value={shown} is of type {type(value).__name__}, expected {expected}")
-
-
-def _plain(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated or hasattr(annotation, "__supertype__"):
-        annotation = getattr(annotation, "__supertype__", None) or get_args(annotation)[0]
-    return annotation
+def _unreachable(key: object, value: object) -> object:
+    return value
 
 
 def is_immutable(annotation: Any, outer: tuple[type, ...] = ()) -> bool:
     """Whether values of a type cannot change in place, nor what is in them."""
-    annotation = _plain(annotation)
+    annotation = plain(annotation)
     origin = get_origin(annotation)
     if annotation in PLAIN_TYPES or annotation is None or annotation in outer or origin is Literal:
         return True
@@ -513,14 +527,6 @@ def is_immutable(annotation: Any, outer: tuple[type, ...] = ()) -> bool:
         return True
     if not is_record(annotation):
         return False
-    return _is_frozen(annotation) and all(
+    return is_frozen(annotation) and all(
         is_immutable(each.type, (*outer, annotation)) for each in fields_of(annotation)
     )
-
-
-def _is_frozen(record: Any) -> bool:
-    if is_pydantic(record):
-        return bool(record.model_config.get("frozen"))
-    if issubclass(record, msgspec.Struct):
-        return bool(record.__struct_config__.frozen)
-    return bool(record.__dataclass_params__.frozen)

@@ -77,6 +77,15 @@ def is_record(candidate: object) -> bool:
     )
 
 
+def is_frozen(record: Any) -> bool:
+    """Whether the fields of a record cannot be set."""
+    if is_pydantic(record):
+        return bool(record.model_config.get("frozen"))
+    if issubclass(record, msgspec.Struct):
+        return bool(record.__struct_config__.frozen)
+    return bool(record.__dataclass_params__.frozen)
+
+
 def fields_of(record: type) -> list[Field]:
     """List the fields of a record in their order.
 

@@ -17,7 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from functools import wraps
+from inspect import isawaitable
+from typing import Any, ClassVar, Final, Self
 
 from ..cluster import Cluster, SnapshotImage, SnapshotPublication
 from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
@@ -35,11 +37,12 @@ from ..wire.payload_header import (
 )
 from .codec import Bytes, MessageCodec, ValueCodec, schema_from_bytes, schema_to_bytes
 from .context import Context
-from .declared_state import CELLS, Cell, Journal, declared_fields, make_cells, state
+from .declared_state import StatePlan, as_builtins, state, value_count
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
+from .journal import Journal
 from .messages import Event, ServiceError, TimerMessage, wire_name
 from .schema import Schema, fingerprint_of
-from .snapshots import declared_messages, digest_of_cell, read_declared
+from .snapshots import declared_messages, digest_of_value, read_declared
 
 SCHEMA_LIMIT_COUNT: Final = 4_096
 """How many schemas clients may announce; bounds what strangers may fill the state with."""
@@ -111,18 +114,20 @@ class _Table:
         raise ConfigurationError(f"{entry.place}: no method takes {name}, which it makes of the older class")
 
 
-_JOURNAL: Final = "_TypedService__journal"
 _RESERVED: Final = (
-    "journal",
-    "make_cells",
     "encode_event",
     "announce_event",
     "keep_timer",
     "drop_timer",
     "describe_payload",
+    "find_drift",
 )
 """Methods of TypedService that an author cannot mean to override."""
 
+_OWN_FIELDS: Final = ("timers", "next_timer_id", "known_schemas")
+_CONTEXT: Final = "_TypedService__ctx"
+_SETTLES: Final = "__trimaran_settles__"
+"""Marks an `on_start` after which the state is looked at."""
 _SHOWN_BYTES: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -146,9 +151,13 @@ class TypedService(ClusteredService):
     """Fields of the state that older snapshots have, and that are meant to be gone."""
 
     __table: ClassVar[_Table]
+    __plan: ClassVar[StatePlan]
+    __journal: Journal
     __is_named: ClassVar[bool] = False
     """Whether the class, or one that it is made of, was given a name."""
     __service_id = 0
+    __commands: dict[bytes, _Route]
+    """By the header of their payloads."""
     __command_tag = tag_of(PayloadKind.COMMAND, 0)
     """Byte 1 of the commands that are for this service."""
 
@@ -163,14 +172,22 @@ class TypedService(ClusteredService):
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.__take_name(name)
-        taken = {*_RESERVED, *declared_fields(TypedService)}
+        taken = {*_RESERVED, *_OWN_FIELDS}
         for name in vars(cls):
             if name in taken:
                 raise ConfigurationError(
                     f"{cls.__qualname__}.{name}: the name is taken by TypedService; choose another"
                 )
         cls.__table = _Table(cls)
-        make_cells(cls, Journal())
+        cls.__plan = StatePlan(cls, TypedService, keeps_more=not _writes_declared_alone(cls))
+        if cls.on_start is not TypedService.on_start and not hasattr(cls.on_start, _SETTLES):
+            cls.on_start = TypedService.__then_settle(cls.on_start)  # type: ignore[method-assign]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Give the service its first state, before any constructor of an author runs."""
+        service = super().__new__(cls)
+        cls.__plan.begin(service)
+        return service
 
     @classmethod
     def __take_name(cls, name: str | None) -> None:
@@ -183,20 +200,28 @@ class TypedService(ClusteredService):
         elif not cls.__is_named:
             cls.typed_name = cls.__name__
 
-    def make_cells(self) -> dict[str, Cell]:
-        """Make the state as it is at the beginning; for the descriptors."""
-        journal = self.__dict__[_JOURNAL] = Journal()
-        cells: dict[str, Cell] = make_cells(type(self), journal)
-        self.__dict__[CELLS] = cells
-        return cells
+    @staticmethod
+    def __then_settle(on_start: Callable[..., Any]) -> Callable[..., Any]:
+        """Have the state looked at when an author's `on_start` is done, with those that it calls."""
 
-    @property
-    def journal(self) -> Journal:
-        """What is there before the message that is handled."""
-        if _JOURNAL not in self.__dict__:
-            self.make_cells()
-        found: Journal = self.__dict__[_JOURNAL]
-        return found
+        @wraps(on_start)
+        async def settled(self: TypedService, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
+            result = on_start(self, cluster, snapshot)
+            if isawaitable(result):
+                await result
+            if type(self).on_start is settled:
+                self.__settle()
+
+        setattr(settled, _SETTLES, True)
+        return settled
+
+    def __settle(self) -> None:
+        if _CONTEXT not in self.__dict__:
+            raise ConfigurationError(
+                f"{type(self).__qualname__}.on_start does not load the state: expected "
+                "`await super().on_start(cluster, snapshot)` in it"
+            )
+        self.__plan.settle(self)
 
     # --- what an author may say
 
@@ -210,23 +235,49 @@ class TypedService(ClusteredService):
 
     def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> Any:
         """Load the declared state. An override that is a coroutine calls `await super().on_start(...)`."""
+        self.__plan.check_untouched(self)
         self.__ctx = Context(self, cluster)
         self.__service_id = cluster.service_id
         self.__answer_limit_bytes = self.__ctx.payload_limit_bytes
         self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
+        before = bytes((MAGIC, self.__command_tag))
+        self.__commands = {
+            before + fingerprint: route
+            for (kind, fingerprint), route in self.__table.routes.items()
+            if kind == PayloadKind.COMMAND
+        }
         return self.__load(snapshot)
 
     async def __load(self, snapshot: SnapshotImage | None) -> None:
-        self.make_cells()
         if snapshot is not None:
-            await read_declared(type(self), self.__dict__[CELLS], snapshot)
+            await read_declared(self.__plan, self, snapshot)
+        if type(self).on_start is TypedService.on_start:
+            self.__plan.settle(self)
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Run a command; the answer is a reply or an error of the service."""
-        if len(payload) < HEADER_BYTES or payload[0] != MAGIC or payload[1] != self.__command_tag:
-            return self.__take_announcement(payload)
-        route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
-        return self.__run(session, route, lambda: route.read(payload[HEADER_BYTES:]))
+        route = self.__commands.get(bytes(payload[:HEADER_BYTES]))
+        if route is None:
+            if len(payload) < HEADER_BYTES or payload[0] != MAGIC or payload[1] != self.__command_tag:
+                return self.__take_announcement(payload)
+            route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
+        message = route.read(payload[HEADER_BYTES:])
+        ctx, journal = self.__ctx, self.__journal
+        ctx.begin(session)
+        journal.begin()
+        try:
+            answer = self.__answer(route, route.call(self, ctx, message))
+            self.__plan.check(self.__dict__, journal.before)
+            journal.check()
+            ctx.perform()
+        except ServiceError as error:
+            journal.roll_back()
+            return _encode_error(error)
+        except BaseException:
+            journal.roll_back()
+            raise
+        journal.commit()
+        return answer
 
     def __take_announcement(self, payload: memoryview) -> bytes:
         if self.__kind_of(payload) != PayloadKind.SCHEMA:
@@ -252,23 +303,6 @@ class TypedService(ClusteredService):
             )
         return kind
 
-    def __run(self, session: ClientSession, route: _Route, read: Callable[[], Any]) -> bytes:
-        ctx, journal = self.__ctx, self.journal
-        message = read()
-        ctx.begin(session)
-        journal.begin()
-        try:
-            answer = self.__answer(route, route.call(self, ctx, message))
-            ctx.perform()
-        except ServiceError as error:
-            journal.roll_back()
-            return _encode_error(error)
-        except BaseException:
-            journal.roll_back()
-            raise
-        journal.commit()
-        return answer
-
     def __answer(self, route: _Route, reply: Any) -> bytes:
         assert route.reply is not None
         try:
@@ -293,9 +327,9 @@ class TypedService(ClusteredService):
             raise RemoteProtocolError("the payload is no query of a typed client; use TypedClient, and see its `ask`")
         route = self.__find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
-        ctx, journal = self.__ctx, self.journal
+        ctx, journal = self.__ctx, self.__journal
         ctx.begin(None, is_query=True)
-        journal.begin(is_read_only=True)
+        journal.begin_query()
         try:
             answer = self.__answer(route, route.call(self, ctx, message))
         except ServiceError as error:
@@ -333,11 +367,13 @@ class TypedService(ClusteredService):
         self.__tell(session, type(self).on_closed, close_reason)
 
     def __tell(self, session: ClientSession | None, method: Callable[..., Any], *arguments: Any) -> None:
-        ctx, journal = self.__ctx, self.journal
+        ctx, journal = self.__ctx, self.__journal
         ctx.begin(session)
         journal.begin()
         try:
             method(self, ctx, *arguments)
+            self.__plan.check(self.__dict__, journal.before)
+            journal.check()
             ctx.perform()
         except BaseException:
             journal.roll_back()
@@ -348,8 +384,7 @@ class TypedService(ClusteredService):
 
     def snapshot_messages(self) -> Iterator[bytes]:
         """Yield the declared state: a large one is written by a copy of the process."""
-        self.journal  # noqa: B018 - the cells are made
-        return declared_messages(type(self), self.__dict__[CELLS])
+        return declared_messages(self.__plan, self)
 
     async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
         """Write the declared state; what an override calls, to write more."""
@@ -360,15 +395,23 @@ class TypedService(ClusteredService):
     def undoes_queries(self) -> bool:
         """True if the journal sees all that a query may change: the author overrides neither answers nor state."""
         kind = type(self)
-        return kind.on_query is TypedService.on_query and kind.state_hash is TypedService.state_hash
+        return (
+            kind.on_query is TypedService.on_query
+            and kind.state_hash is TypedService.state_hash
+            and _writes_declared_alone(kind)
+        )
 
     def state_hash(self) -> object:
         """Give the declared state; of a field with many values the digest of its bytes, in place of the values."""
-        self.journal  # noqa: B018 - the cells are made
+        values = {name: (field, self.__dict__[name]) for name, field in self.__plan.fields.items()}
         return {
-            cell.name: cell.as_builtins() if cell.value_count < _MANY_VALUES else digest_of_cell(cell)
-            for cell in self.__dict__[CELLS].values()
+            name: as_builtins(value) if value_count(value) < _MANY_VALUES else digest_of_value(field, value)
+            for name, (field, value) in values.items()
         }
+
+    def find_drift(self) -> str | None:
+        """Say which derived value is another one than a start would make of the state; None if there is none."""
+        return self.__plan.find_drift(self)
 
     def describe_payload(self, payload: memoryview) -> str:
         """Show a command as the message that it is, or its first bytes where no method takes it."""
@@ -459,6 +502,14 @@ class TypedService(ClusteredService):
         by_name = {schema["name"]: schema for schema in self.__table.schemas.values()}
         schemas = ServiceSchemas(by_name, frozenset(self.known_schemas))
         return encode_directory([ServiceEntry(self.__service_id, str(self.typed_name), schemas)])
+
+
+def _writes_declared_alone(kind: type[TypedService]) -> bool:
+    """Whether a snapshot has the declared state and nothing else."""
+    return (
+        kind.on_take_snapshot is TypedService.on_take_snapshot
+        and kind.snapshot_messages is TypedService.snapshot_messages
+    )
 
 
 def _encode_error(error: ServiceError) -> bytes:

@@ -22,8 +22,9 @@ import msgspec
 from ..cluster import SnapshotImage
 from ..errors import ConfigurationError, RemoteProtocolError
 from .codec import READ_ANY
-from .declared_state import Cell, plain_items
+from .declared_state import DeclaredField, StatePlan, journal_of
 from .schema import find_change, show_type
+from .state_dicts import plain_items
 
 FORMAT: Final = "trimaran-declared-state"
 VERSION: Final = 1
@@ -35,51 +36,56 @@ _END_BEGIN: Final = b'{"pieces": '
 """The begin of the end: no piece begins so, since it would be of field 8,827."""
 
 
-def declared_messages(owner: type, cells: dict[str, Cell]) -> Iterator[bytes]:
-    """Yield all cells."""
+def declared_messages(plan: StatePlan, service: Any) -> Iterator[bytes]:
+    """Yield the declared fields of a service.
+
+    Raises:
+        LocalProtocolError: a value could not be read again; says of which field.
+    """
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "service": owner.__name__,
-        "fields": [[cell.name, cell.codec.schema] for cell in cells.values()],
+        "service": plan.owner.__name__,
+        "fields": [[name, field.codec.schema] for name, field in plan.fields.items()],
     }
     yield json.dumps(header).encode()
     piece_count = 0
-    for index, cell in enumerate(cells.values()):
-        for piece in _pieces(index, cell):
+    for index, (name, field) in enumerate(plan.fields.items()):
+        for piece in _pieces(index, field, service.__dict__[name]):
             yield piece
             piece_count += 1
     yield json.dumps({"pieces": piece_count}).encode()
 
 
-def _pieces(index: int, cell: Cell) -> Iterator[bytes]:
+def _pieces(index: int, field: DeclaredField, value: Any) -> Iterator[bytes]:
     prefix = index.to_bytes(2, "little")
-    for body in _bodies(cell):
+    for body in _bodies(field, value):
+        field.check_bytes(body)
         while len(body) > PIECE_BYTES:
             yield prefix + bytes((_GOES_ON,)) + body[:PIECE_BYTES]
             body = body[PIECE_BYTES:]
         yield prefix + bytes((_ENDS,)) + body
 
 
-def _bodies(cell: Cell) -> Iterator[bytes]:
-    if not cell.is_dict:
-        yield cell.codec.encode(cell.value)
+def _bodies(field: DeclaredField, value: Any) -> Iterator[bytes]:
+    if not field.is_dict:
+        yield field.encode(value)
         return
-    pairs = iter(plain_items(cell.value))
+    pairs = iter(plain_items(value))
     while some := list(islice(pairs, _PAIRS)):
-        yield cell.pair_codec.encode(some)
+        yield field.encode(some)
 
 
-def digest_of_cell(cell: Cell) -> bytes:
+def digest_of_value(field: DeclaredField, value: Any) -> bytes:
     """Digest what a snapshot has of a field: in C, where `state_hash` of the values would go through each in Python."""
     digest = blake2b(digest_size=16)
-    for body in _bodies(cell):
+    for body in _bodies(field, value):
         digest.update(body)
     return digest.digest()
 
 
-async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotImage) -> None:
-    """Load all cells, and leave in the snapshot whatever its author wrote after the declared state.
+async def read_declared(plan: StatePlan, service: Any, snapshot: SnapshotImage) -> None:
+    """Load the declared fields of a service, and leave in the snapshot what its author wrote after them.
 
     Raises:
         RemoteProtocolError: the snapshot is no such one, or is not whole.
@@ -92,7 +98,7 @@ async def read_declared(owner: type, cells: dict[str, Cell], snapshot: SnapshotI
             f"the snapshot is not of declared state: format={header.get('format')!r} version={header.get('version')!r} "
             f"expected {FORMAT!r} {VERSION}; override on_start to read what an earlier version of the service wrote"
         )
-    loaders = [_loader(owner, cells, name, schema) for name, schema in header["fields"]]
+    loaders = [_loader(plan, service, name, schema) for name, schema in header["fields"]]
     pieces: list[bytes] = []
     piece_count, end = 0, b""
     async for message in messages:
@@ -179,60 +185,65 @@ def _read_json(message: bytes, key: str) -> dict[str, Any]:
 class _Loader:
     """Takes the values of one field of a snapshot."""
 
-    def __init__(self, cell: Cell | None, schema: Any, migrate: Any) -> None:
-        self._cell = cell
+    def __init__(self, field: DeclaredField | None, service: Any, schema: Any, migrate: Any) -> None:
+        self._field = field
+        self._service = service
         self._migrate = migrate
-        self._is_older = cell is not None and cell.codec.schema != schema
         self._schema = schema
         self._is_dict = isinstance(schema, list) and schema[0] == "dict"
         self._content: dict[Any, Any] = {}
         self._value: Any = None
 
     def take(self, body: bytes) -> None:
-        cell = self._cell
-        if cell is None:
+        """Take the bytes of a value, or of some pairs of a dict.
+
+        Raises:
+            RemoteProtocolError: they are no such values; says of which field, and what to do.
+        """
+        field = self._field
+        if field is None:
             return
         if self._migrate is not None:
-            if self._is_dict:
-                self._content.update(READ_ANY.decode(body))
-            else:
-                self._value = READ_ANY.decode(body)
-        elif cell.is_dict:
-            pairs = ["list", ["tuple", *self._schema[1:]]]
-            codec = cell.pair_codec
-            self._content.update(codec.decode_older(body, pairs, cell.where) if self._is_older else codec.decode(body))
+            read = READ_ANY.decode(body)
         else:
-            codec = cell.codec
-            value = codec.decode_older(body, self._schema, cell.where) if self._is_older else codec.decode(body)
-            cell.load(value)
+            read = field.decode(body, self._schema)
+        if self._is_dict:
+            self._content.update(read)
+        else:
+            self._value = read
 
     def finish(self) -> None:
-        cell = self._cell
-        if cell is None:
+        """Set the field.
+
+        Raises:
+            LocalProtocolError: what `migrate_NAME` gave is of another type.
+        """
+        if self._field is None:
             return
-        if self._migrate is not None:
-            cell.load(self._migrate(self._content if self._is_dict else self._value))
-        elif cell.is_dict:
-            cell.load(self._content)
+        read = self._content if self._is_dict else self._value
+        value = read if self._migrate is None else self._migrate(read)
+        attributes = self._service.__dict__
+        attributes[self._field.name] = self._field.stored(value, journal_of(self._service))
 
 
-def _loader(owner: type, cells: dict[str, Cell], name: str, schema: Any) -> _Loader:
+def _loader(plan: StatePlan, service: Any, name: str, schema: Any) -> _Loader:
+    owner = plan.owner
     migrate = getattr(owner, f"migrate_{name}", None)
-    cell = cells.get(name)
-    if cell is None:
+    field = plan.fields.get(name)
+    if field is None:
         if name not in getattr(owner, "removed", ()):
             raise ConfigurationError(
                 f"{owner.__qualname__} has no {name}: {show_type(schema)}, which the snapshot has; expected it, or "
                 f"removed = ({name!r},) if it is meant to be gone"
             )
-        return _Loader(None, schema, None)
-    if cell.codec.schema == schema:
-        return _Loader(cell, schema, None)
-    change = find_change(schema, cell.codec.schema, cell.where)
+        return _Loader(None, service, schema, None)
+    if field.codec.schema == schema:
+        return _Loader(field, service, schema, None)
+    change = find_change(schema, field.codec.schema, field.where)
     if migrate is not None:
-        return _Loader(cell, schema, migrate)
+        return _Loader(field, service, schema, migrate)
     if change is not None:
         raise ConfigurationError(
             f"{change}; expected a type that reads it, or a static method migrate_{name}(old) that gives the new value"
         )
-    return _Loader(cell, schema, None)
+    return _Loader(field, service, schema, None)

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from .service_api.typed import TimerMessage as TimerMessage
     from .service_api.typed import TypedService as TypedService
     from .service_api.typed import answers as answers
+    from .service_api.typed import derived as derived
     from .service_api.typed import handles as handles
     from .service_api.typed import on_timer as on_timer
     from .service_api.typed import state as state

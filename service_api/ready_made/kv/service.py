@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import ClassVar, Final
 
-from ...cluster import Cluster, SnapshotImage
-from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
+from ...typed import Context, Event, TimerMessage, answers, derived, handles, on_timer, state
 from ...types import CloseReason
 from ..pages import ENTRY_BYTES, AnswerPage, check_fits, room_in_answer
 from ..sharing import SharingService, client_of
@@ -100,10 +99,7 @@ class KvService(SharingService, name="kv"):
     watches: dict[tuple[int, int], tuple[bytes, bytes, int]] = state()
     """By session and the client's number: begin and end of the range, and the last revision pushed."""
 
-    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
-        """Load the state, and put the keys in order."""
-        await super().on_start(cluster, snapshot)
-        self._keys = SortedKeys(self.entries)
+    _keys: SortedKeys = derived(lambda kv: SortedKeys(kv.entries))
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
         """A session's watches end with it."""
@@ -330,7 +326,6 @@ class KvService(SharingService, name="kv"):
         self.entry_bytes = entry_bytes
         if old is None:
             self._keys.add(key)
-            self.journal.note(lambda: self._undo_add(key))
         return self._keep(KvChange(revision, key, value, create_revision, version))
 
     def _expire_later(self, ctx: Context, key: bytes, ttl_s: float | None) -> int:
@@ -364,7 +359,6 @@ class KvService(SharingService, name="kv"):
         if timer_id is not None and not is_expired:
             ctx.cancel(timer_id)
         self._keys.remove(key)
-        self.journal.note(lambda: self._undo_remove(key))
         return self._keep(KvChange(self.revision + 1, key, None, 0, 0, is_expired))
 
     def _delete_range(self, ctx: Context, begin: bytes, end: bytes) -> list[KvChange]:
@@ -393,14 +387,6 @@ class KvService(SharingService, name="kv"):
             oldest_revision = self._oldest_revision
             self.history_bytes -= _size_of(KvChange(oldest_revision, *self.history.pop(oldest_revision)))
         return change
-
-    def _undo_add(self, key: bytes) -> bool:
-        self._keys.remove(key)
-        return True
-
-    def _undo_remove(self, key: bytes) -> bool:
-        self._keys.add(key)
-        return True
 
 
 def _in_events(changes: list[KvChange], room_bytes: int) -> Iterator[list[KvChange]]:

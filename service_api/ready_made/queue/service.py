@@ -13,14 +13,13 @@ leader dies, and who was woken may be dead, so a client that waits also asks fro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from itertools import islice
+from itertools import islice, starmap
 from typing import ClassVar, Final
 
-from ...cluster import Cluster, SnapshotImage
-from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
+from ...typed import Context, Event, TimerMessage, answers, derived, handles, on_timer, state
 from ...types import CloseReason
 from ..pages import AnswerPage, check_fits, name_page
 from ..sharing import SharingService, client_of
@@ -149,19 +148,8 @@ class QueueService(SharingService, name="queue"):
     """When the timer fires that looks at what is due; 0: there is none."""
     alarm_id: int = state()
 
-    async def on_start(self, cluster: Cluster, snapshot: SnapshotImage | None) -> None:
-        """Load the state, and put messages and what is due in order."""
-        await super().on_start(cluster, snapshot)
-        self._places = SortedKeys(queue_place(number, message) for number, message in self.messages.items())
-        self._due = SortedKeys(
-            [
-                due_key(each.due_ns, _MESSAGE, number_key(number))
-                for number, each in self.messages.items()
-                if each.due_ns
-            ]
-            + [due_key(forget_ns, _KEY, pair_key(*key)) for key, (_, forget_ns) in self.keys.items()]
-            + [due_key(each.next_ns, _SCHEDULE, name.encode()) for name, each in self.schedules.items()]
-        )
+    _places: SortedKeys = derived(lambda queue: SortedKeys(starmap(queue_place, queue.messages.items())))
+    _due: SortedKeys = derived(lambda queue: SortedKeys(queue._due_keys()))
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
         """A session's waiters end with it, and those leases that were taken so."""
@@ -230,7 +218,7 @@ class QueueService(SharingService, name="queue"):
         if is_kept:
             forget_ns = ctx.time_ns + window_ns
             self.keys[key] = (message_id, forget_ns)
-            self._add(self._due, due_key(forget_ns, _KEY, pair_key(*key)))
+            self._due.add(due_key(forget_ns, _KEY, pair_key(*key)))
         self._set_alarm(ctx)
         return SentMessage(message_id, is_duplicate=False)
 
@@ -381,7 +369,7 @@ class QueueService(SharingService, name="queue"):
         headers = tuple(message.headers.items())
         stored = StoredSchedule(message.queue, message.body, headers, message.priority, message.cron, next_ns, client)
         self.schedules[message.name] = stored
-        self._add(self._due, due_key(next_ns, _SCHEDULE, message.name.encode()))
+        self._due.add(due_key(next_ns, _SCHEDULE, message.name.encode()))
         self._set_alarm(ctx)
         return show_schedule(message.name, stored)
 
@@ -413,7 +401,7 @@ class QueueService(SharingService, name="queue"):
             if kind == _MESSAGE:
                 self._on_message_due(ctx, int.from_bytes(rest, "big"))
             elif kind == _KEY:
-                self._remove(self._due, due)
+                self._due.remove(due)
                 del self.keys[split_pair(rest)]
             else:
                 self._fire(ctx, rest.decode())
@@ -440,14 +428,14 @@ class QueueService(SharingService, name="queue"):
             schedule = replace(schedule, fired_count=schedule.fired_count + 1)
         except (QueueFullError, QueueError):
             schedule = replace(schedule, refused_count=schedule.refused_count + 1)
-        self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
+        self._due.remove(due_key(schedule.next_ns, _SCHEDULE, name.encode()))
         if not schedule.cron:
             del self.schedules[name]
             self._count_bytes(schedule.client, -size_bytes)
             return
         next_ns = next_time_ns(schedule.cron, ctx.time_ns)
         self.schedules[name] = replace(schedule, next_ns=next_ns)
-        self._add(self._due, due_key(next_ns, _SCHEDULE, name.encode()))
+        self._due.add(due_key(next_ns, _SCHEDULE, name.encode()))
 
     def _set_alarm(self, ctx: Context) -> None:
         """Have a timer at the earliest time at which something is due; one that is earlier still may stay."""
@@ -555,9 +543,9 @@ class QueueService(SharingService, name="queue"):
         before = self.messages.get(message_id)
         if before is not None:
             self._count(before, -1)
-            self._remove(self._places, queue_place(message_id, before))
+            self._places.remove(queue_place(message_id, before))
             if before.due_ns:
-                self._remove(self._due, due_key(before.due_ns, _MESSAGE, number_key(message_id)))
+                self._due.remove(due_key(before.due_ns, _MESSAGE, number_key(message_id)))
             if before.receipt:
                 del self.leases[before.receipt]
                 self.count_share(before.receiver, "lease_limit", -1)
@@ -567,9 +555,9 @@ class QueueService(SharingService, name="queue"):
             return
         self.messages[message_id] = after
         self._count(after, 1)
-        self._add(self._places, queue_place(message_id, after))
+        self._places.add(queue_place(message_id, after))
         if after.due_ns:
-            self._add(self._due, due_key(after.due_ns, _MESSAGE, number_key(message_id)))
+            self._due.add(due_key(after.due_ns, _MESSAGE, number_key(message_id)))
         if after.receipt:
             self.leases[after.receipt] = message_id
             self.count_share(after.receiver, "lease_limit", 1)
@@ -656,19 +644,15 @@ class QueueService(SharingService, name="queue"):
         schedule = self.schedules.pop(name, None)
         if schedule is None:
             return False
-        self._remove(self._due, due_key(schedule.next_ns, _SCHEDULE, name.encode()))
+        self._due.remove(due_key(schedule.next_ns, _SCHEDULE, name.encode()))
         self._count_bytes(schedule.client, -schedule_size(schedule))
         return True
 
-    def _add(self, keys: SortedKeys, key: bytes) -> None:
-        keys.add(key)
-        self.journal.note(lambda: _undo(keys.remove, key))
-
-    def _remove(self, keys: SortedKeys, key: bytes) -> None:
-        keys.remove(key)
-        self.journal.note(lambda: _undo(keys.add, key))
-
-
-def _undo(change: Callable[[bytes], None], key: bytes) -> bool:
-    change(key)
-    return False  # derived: the state says what has changed
+    def _due_keys(self) -> Iterator[bytes]:
+        for number, each in self.messages.items():
+            if each.due_ns:
+                yield due_key(each.due_ns, _MESSAGE, number_key(number))
+        for key, (_, forget_ns) in self.keys.items():
+            yield due_key(forget_ns, _KEY, pair_key(*key))
+        for name, schedule in self.schedules.items():
+            yield due_key(schedule.next_ns, _SCHEDULE, name.encode())

@@ -154,7 +154,7 @@ def state_without_a_beginning() -> None:
 
 def method_of_a_name_that_is_taken() -> None:
     class Service(TypedService):
-        def journal(self) -> None:  # type: ignore[override]
+        def encode_event(self) -> None:  # type: ignore[override]
             """Not what the base class has by that name."""
 
 
@@ -202,7 +202,7 @@ def name_that_is_none() -> None:
         (state_with_a_default_that_changes, r"Service.names: default=\[\] .*factory"),
         (state_without_a_beginning, "Service.kind: type=<class .*Pay.*> .*default or factory"),
         (state_of_a_name_that_is_taken, "Service.timers: .*TypedService"),
-        (method_of_a_name_that_is_taken, "Service.journal: .*TypedService"),
+        (method_of_a_name_that_is_taken, "Service.encode_event: .*TypedService"),
         (upcast_of_nothing, rf"from_old \({HERE}:\d+\): .*Pay"),
         (error_of_a_taken_name, "Refused: field='category'"),
         (name_that_is_none, "Odd: name='no name' .*identifier"),
