@@ -34,7 +34,7 @@ from trimaran.cluster.testing.machines import ServiceModel, service_machine
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.outbox.outbox import Outbox
 from trimaran.service_api.snapshots.pieces import encode_pieces, read_pieces
-from trimaran.service_api.typed import Command, Context, Reply, ServiceError, TypedService, handles, state
+from trimaran.service_api.typed import Command, Context, Reply, ServiceError, TypedService, derived, handles, state
 from trimaran.service_api.wire.session import EventCode
 
 ROOT = Path(__file__).parent.parent
@@ -168,7 +168,7 @@ def names(**more: Any) -> dict[str, Any]:
     return {
         **{name: getattr(trimaran.client, name) for name in dir(trimaran.client) if name[0].isupper()},
         **{value.__name__: value for value in (asyncio, math, msgspec, pydantic, pytest)},
-        **{value.__name__: value for value in (compare_digest, encode_pieces, read_pieces, handles, state)},
+        **{value.__name__: value for value in (compare_digest, encode_pieces, read_pieces, derived, handles, state)},
         **{value.__name__: value for value in (Balance, Deposit, Withdraw, Overdrawn, Bank, Outbox, EventCode)},
         **{value.__name__: value for value in (Command, Context, Reply, ServiceError, TypedService)},
         **{value.__name__: value for value in (ServiceHarness, TypedHarness)},
@@ -391,6 +391,7 @@ RUN: dict[Example, Callable[[str], Any]] = {
     ("service_api/service.py", "snapshot_messages"): run_service,
     ("service_api/snapshots/pieces.py", "read_pieces"): run_awaiting,
     (f"{_TYPED}/declared_state.py", ""): define,
+    (f"{_TYPED}/declared_state.py", "derived"): define,
     (f"{_TYPED}/messages.py", ""): define,
     (f"{_TYPED}/messages.py", "ServiceError"): run_raising,
     (f"{_TYPED}/service.py", ""): define,

@@ -21,6 +21,10 @@ UNSAFE_NAMES: Final = {
 ALLOWED: Final = {
     ("service_api/wire/codec.py", "exec"): "runs functions that it writes itself from the fields of a model",
     ("service_api/wire/codec.py", "compile"): "as above",
+    (
+        "service_api/typed/value_checks.py",
+        "exec",
+    ): "runs checks that it writes itself from the types of an author's class",
     ("archive/spark/shipping.py", "marshal"): "writes byte code into the zip of our own packages; reads none",
 }
 

@@ -3,7 +3,7 @@
     class Bank(TypedService):
         accounts: dict[str, int] = state()
         opened_count: int = state(default=0)
-        names: Names = derived(lambda bank: Names(bank.accounts))
+        richest: int = derived(lambda bank: max(bank.accounts.values(), default=0))
 
 The problem: a handler that raises may have changed half of what it meant to. A copy of the state for each message would
 cost as much as the state is large. The idea: write down what was there before, for what the handler touches.
@@ -27,7 +27,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -38,8 +38,6 @@ from .journal import MISSING, Journal
 from .schema import PLAIN_TYPES, CodecError, fields_of, is_frozen, is_record, show_type
 from .state_dicts import DeepDict, DictKind, FlatDict, is_same, plain_items
 from .value_checks import CheckSource, fitted, make_check, plain, wrong_type
-
-E = TypeVar("E", bound=Exception)
 
 JOURNAL: Final = "_TypedService__journal"
 """The attribute of a service that is its journal."""
@@ -121,7 +119,7 @@ class DerivedField:
 
 
 class TouchedField(DerivedField):
-    """One whose value can change in place and does not write down how: a message that fails has it made anew."""
+    """One whose value can change in place and does not write down how: a message that fails has it made again."""
 
     def __get__(self, service: Any, owner: type) -> Any:
         if service is None:
@@ -139,7 +137,7 @@ class TouchedField(DerivedField):
 
 
 def derived(make: Callable[[Any], object]) -> Any:
-    """Declare what the service derives from its state, such as an index: not in snapshots, and made anew at each start.
+    """Declare what the service derives from its state, such as an index: not in snapshots, and made again at each start.
 
         class Shop(TypedService):
             prices: dict[str, int] = state()
@@ -147,7 +145,7 @@ def derived(make: Callable[[Any], object]) -> Any:
 
     `make` is given the service when its state is loaded, and returns the value; handlers keep it up to date. It must
     come to the same as they do, on every member. What a handler changed before it raised is undone in a value that
-    cannot change in place, and in a dict of such values; anything else that the handler had used is made anew, which
+    cannot change in place, and in a dict of such values; anything else that the handler had used is made again, which
     takes as long as `make` does.
 
     Raises:
@@ -295,7 +293,7 @@ class DeclaredField:
         try:
             return self._written.encode(value)
         except (TypeError, OverflowError, ValueError) as error:
-            raise self._unreadable(LocalProtocolError, error) from error
+            raise self._unwritable(error) from error
 
     def check_bytes(self, body: bytes) -> None:
         """Make sure that what was written can be read again.
@@ -306,7 +304,7 @@ class DeclaredField:
         try:
             self._written.decode(body)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise self._unreadable(LocalProtocolError, error) from error
+            raise self._unwritable(error) from error
 
     def decode(self, body: bytes, schema: Any) -> Any:
         """Read a value, or some pairs of a dict, that was written by a schema.
@@ -320,12 +318,14 @@ class DeclaredField:
                 return codec.decode(body)
             return codec.decode_older(body, ["list", ["tuple", *schema[1:]]] if self.is_dict else schema, self.where)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise self._unreadable(RemoteProtocolError, error) from error
+            raise RemoteProtocolError(
+                f"{self.where}: what the snapshot has is no {show_type(self.codec.schema)}: {error}; start the code "
+                f"that wrote it, or write a static method migrate_{self.name}(old) that gives the new value"
+            ) from error
 
-    def _unreadable(self, kind: type[E], error: Exception) -> E:
-        return kind(
-            f"{self.where}: what the snapshot has is no {show_type(self.codec.schema)}: {error}; an earlier version of "
-            f"the service wrote it: take another snapshot, or write a static method migrate_{self.name}(old)"
+    def _unwritable(self, error: Exception) -> LocalProtocolError:
+        return LocalProtocolError(
+            f"{self.where}: no {show_type(self.codec.schema)} could be read from the snapshot again: {error}"
         )
 
     def _fit_pair(self, key: Any, value: Any) -> Any:
@@ -421,9 +421,9 @@ class StatePlan:
         """Say which derived value is another one than it would be after a start, if one that can be compared is."""
         attributes = service.__dict__
         for name, each in self.derived.items():
-            now, anew = attributes[name], each.make(service)
-            if _is_comparable(now) and now != anew:
-                return f"{self.owner.__qualname__}.{name}: derived expected={anew!r} actual={now!r}"
+            now, made = attributes[name], each.make(service)
+            if _is_comparable(now) and now != made:
+                return f"{self.owner.__qualname__}.{name}: derived expected={made!r} actual={now!r}"
         return None
 
     def _field(self, declared: StateField, hints: dict[str, Any]) -> DeclaredField:

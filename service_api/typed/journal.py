@@ -36,7 +36,7 @@ class Checked(Undoing, Protocol):
 
 
 class Remade(Protocol):
-    """A field that is made anew from the state, where nothing else undoes it."""
+    """A field that is made from the state again, where nothing else undoes it."""
 
     def remake(self, service: Any) -> None:
         """Make it of the state as it is now."""
@@ -90,7 +90,7 @@ class Journal:
         self.note, self.keep = _refuse, self._keep
 
     def touch(self, name: str, field: Remade, service: Any) -> None:
-        """Note that a derived value is handed out which nothing undoes: a message that fails has it made anew."""
+        """Note that a derived value is handed out which nothing undoes: a message that fails has it made again."""
         if self.note is self._append:
             self._touched[name] = (field, service)
 

@@ -90,12 +90,12 @@ RULES: Final[dict[str, LintRule]] = {
     "module-state": LintRule(
         "CACHE.clear()",
         "state outside of the service is in no snapshot, and services of one process share it",
-        "a field of the service: self.cache = {} in __init__",
+        "a field of the service, in its snapshot: cache: dict[str, int] = state() in a typed one",
     ),
     "class-state": LintRule(
         "Service.shared.clear()",
         "a value of the class is shared by all services of the process, and stays when one is made again",
-        "a field of the object: self.items = [] in __init__",
+        "a field of the service, in its snapshot: items: list[int] = state() in a typed one",
     ),
     "mutable-default": LintRule(
         "names: list[str] = state(default=[])",
@@ -105,7 +105,7 @@ RULES: Final[dict[str, LintRule]] = {
     "undeclared-state": LintRule(
         "self.newest = message.number, without newest: int = state()",
         "only declared fields are in snapshots, and are put back when a handler raises",
-        "declare it in the class body: total: int = state()",
+        "declare it in the class body: total: int = state(), or derived(make) for what is made of the state",
     ),
     "broad-except": LintRule(
         "except Exception: self.value = None",

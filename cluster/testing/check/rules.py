@@ -170,13 +170,17 @@ def _mutable_default(project: Project, service: ClassSource, seen: Sequence[Seen
 
 
 def _undeclared_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -> Iterator[Finding]:
-    """A handler of a typed service sets an attribute that the class does not declare: `self.total = 1`."""
+    """A handler of a typed service changes an attribute that the class does not declare: `self.cache[key] = 1`."""
     bases = [*project.bases(service)]
     if not project.is_service(service, "TypedService") or any(project.has_unknown_base(each) for each in bases):
         return
-    declared = {name for each in bases for name in (*each.annotations, *each.class_values)}
+    if any(name in each.methods for each in bases for name in SNAPSHOT_CALLBACKS):
+        return  # the author writes more than what is declared
+    declared = {
+        name for each in bases for name, value in each.class_values.items() if _is_declaration(each.module, value)
+    }
     for name, first in _changes(seen, CallbackPlace.LOG).items():
-        if name not in declared | {*_changes(seen, CallbackPlace.START)}:
+        if name not in declared:
             yield _finding(first, ("undeclared-state", ERROR, first.what))
 
 
@@ -251,7 +255,7 @@ def _keywords(node: ast.AST) -> dict[str | None, ast.expr]:
 
 def _is_declaration(module: ModuleSource, node: ast.expr) -> bool:
     full_name = (dotted(node.func, module.names) or "") if isinstance(node, ast.Call) else ""
-    return full_name.startswith("trimaran.") and full_name.endswith(".state")
+    return full_name.startswith("trimaran.") and full_name.endswith((".state", ".derived"))
 
 
 def _is_mutable(node: ast.expr) -> bool:

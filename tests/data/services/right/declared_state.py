@@ -1,4 +1,4 @@
-from trimaran import Command, Context, TypedService, handles, state
+from trimaran import Command, Context, TypedService, derived, handles, state
 
 
 class Add(Command[int]):
@@ -9,10 +9,7 @@ class Totals(TypedService):
     numbers: list[int] = state()
     limits: list[int] = state(factory=lambda: [1, 2])
     total: int = state(default=0)
-
-    def on_start(self, cluster, snapshot):
-        self.cache = {}
-        return super().on_start(cluster, snapshot)
+    cache: dict[int, int] = derived(lambda totals: dict.fromkeys(totals.numbers, 0))
 
     @handles(Add)
     def add(self, ctx: Context, message: Add) -> int:
