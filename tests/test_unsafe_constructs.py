@@ -24,7 +24,7 @@ ALLOWED: Final = {
     (
         "service_api/typed/value_checks.py",
         "exec",
-    ): "runs checks that it writes itself from the types of an author's class",
+    ): "runs checks that it writes itself from types of a class",
     ("archive/spark/shipping.py", "marshal"): "writes byte code into the zip of our own packages; reads none",
 }
 

@@ -137,7 +137,7 @@ class TouchedField(DerivedField):
 
 
 def derived(make: Callable[[Any], object]) -> Any:
-    """Declare what the service derives from its state, such as an index: not in snapshots, and made again at each start.
+    """Declare what the service derives from its state, such as an index: not in snapshots, made again at each start.
 
         class Shop(TypedService):
             prices: dict[str, int] = state()
