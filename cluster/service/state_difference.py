@@ -8,11 +8,15 @@ from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Final
 
+from ...service_api.errors import LocalProtocolError
 from .digests import canonical_bytes
 
 _SHOWN_COUNT: Final = 8
 _SHOWN_LENGTH: Final = 80
 _MISSING: Final = object()
+
+FORGOTTEN_ADVICE: Final = "does on_take_snapshot write every field, and on_start read it?"
+DERIVED_ADVICE: Final = "If it need not be kept, such as a cache, write a state_hash of the fields that count."
 
 
 def describe_difference(expected: object, actual: object) -> str:
@@ -33,6 +37,22 @@ def describe_payload_difference(expected: object, actual: object) -> str:
         return f"expected length={len(expected)} actual length={len(actual)}"
     end = at + _SHOWN_LENGTH // 2
     return f"from byte {at} on: expected={expected[at:end]!r} actual={actual[at:end]!r}"
+
+
+def find_forgotten(before: object, after: object) -> str | None:
+    """Say which attribute of a service is another one in a new instance that has loaded its snapshot.
+
+    Attributes that hold other things than plain values are not looked at: they may be what a start makes.
+    """
+    for name, value in vars(before).items():
+        loaded = {name: getattr(after, name)} if hasattr(after, name) else {}
+        try:
+            problem = describe_difference({name: value}, loaded)
+        except LocalProtocolError:
+            continue
+        if problem:
+            return f"{type(before).__qualname__}{problem}"
+    return None
 
 
 def _differences(place: str, expected: object, actual: object) -> Iterator[str]:

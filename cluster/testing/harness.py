@@ -26,6 +26,7 @@ from ..service.client_session import ContainerClientSession, EgressContainer
 from ..service.double_execution import DoubledService
 from ..service.kept_snapshot import KeptImage, KeptPublication, run_without_waiting, write_snapshot
 from ..service.replies import RequestRunner
+from ..service.state_difference import DERIVED_ADVICE, FORGOTTEN_ADVICE, describe_difference, find_forgotten
 from .check import StrictFinding, StrictGuard
 
 START_TIME: Final = 1_700_000_000_000
@@ -254,11 +255,25 @@ class ServiceHarness(Generic[S]):
         """Take a snapshot and go on from it with a new instance: of other code if `service` says so.
 
         Sessions, timers and cluster time go on, as in a cluster: they are no part of the service's own snapshot.
+
+        Raises:
+            AssertionError: `strict`, and a field is another one afterwards: the snapshot forgets it. A service with a
+                `state_hash` is compared by that, and nothing else of it.
         """
-        messages, before = self.snapshot(), self._container
+        messages, before, old = self.snapshot(), self._container, self.service
         self._make_service = self._make_service if service is None else service
         self.service = new_service(self._make_service)
         self._container = self._start(messages, before)
+        if service is None and self._guard is not None:
+            self._check_loaded(old)
+
+    def _check_loaded(self, old: ClusteredService) -> None:
+        if old.has_state_hash:
+            problem, advice = describe_difference(old.state_hash(), self.service.state_hash()), FORGOTTEN_ADVICE
+        else:
+            problem, advice = find_forgotten(old, self.service) or "", f"{FORGOTTEN_ADVICE} {DERIVED_ADVICE}"
+        if problem:
+            raise AssertionError(f"not in the snapshot: {problem}; {advice}")
 
     def _start(self, messages: list[bytes] | None, before: ClusteredServiceAgent | None) -> _HarnessContainer:
         doubled = DoubledService(self.service, self._make_service) if self._is_doubled else None

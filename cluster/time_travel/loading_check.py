@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 from ...service_api import ClusteredService, ClusterError
 from ...service_api.wire.log.recording_log import RecordingLogEntry
-from ..service.state_difference import describe_difference
+from ..service.state_difference import DERIVED_ADVICE, FORGOTTEN_ADVICE, describe_difference, find_forgotten
 from .container import Bystander
 from .difference import compare_outputs
 from .member_log import READ_BYTES, MemberLog, SnapshotSet
 from .outputs import Output
 from .replay import ReplayedService
 from .snapshot_comparison import SnapshotComparison
-
-_ADVICE: Final = "does on_take_snapshot write every field, and on_start read it?"
 
 
 class Collector:
@@ -59,26 +56,26 @@ def compare_loaded(
         app_version=app_version,
         sink=loaded_collector,
     )
-    is_hashed = True
+    is_hashed, unkept = True, None
     for entry, service, other in zip(snapshot.entries[1:], replayed.services, loaded.services, strict=True):
         if isinstance(service, Bystander):
             continue
+        where = f"service {entry.service_id}"
         if service.has_state_hash:
             problem = describe_difference(service.state_hash(), other.state_hash())
             if problem:
-                return (
-                    f"service {entry.service_id}: the state after loading is not the one before: {problem}; {_ADVICE}"
-                )
+                return f"{where}: the state after loading is not the one before: {problem}; {FORGOTTEN_ADVICE}"
             continue
         is_hashed = False
         comparing = SnapshotComparison(messages(entry))
         comparing.skip_container()
         loaded.write_snapshot(comparing, entry.service_id)
         if (difference := comparing.finish()) is not None:
-            return (
-                f"service {entry.service_id}: a snapshot after loading is not the one loaded: {difference}; {_ADVICE}"
-            )
-    return None if is_hashed else _compare_outputs(replayed, loaded, collector, loaded_collector)
+            return f"{where}: a snapshot after loading is not the one loaded: {difference}; {FORGOTTEN_ADVICE}"
+        forgotten = find_forgotten(service, other)
+        if forgotten is not None and unkept is None:
+            unkept = f"{where}: not in the snapshot: {forgotten}; {FORGOTTEN_ADVICE} {DERIVED_ADVICE}"
+    return None if is_hashed else _compare_outputs(replayed, loaded, collector, loaded_collector) or unkept
 
 
 def _compare_outputs(
@@ -98,7 +95,7 @@ def _compare_outputs(
         if difference is not None:
             return (
                 f"after loading it gives out another {difference.output.kind} at position={difference.position}: "
-                f"expected={_payload(difference.old)} actual={_payload(difference.new)}; {_ADVICE}"
+                f"expected={_payload(difference.old)} actual={_payload(difference.new)}; {FORGOTTEN_ADVICE}"
             )
     return None
 

@@ -73,6 +73,50 @@ def test_a_restart_keeps_what_the_snapshot_holds_and_what_the_cluster_keeps(harn
     assert harness.request(b"1") == b"17"
 
 
+class Forgetful(Counter):
+    """Its snapshot forgets the newest payload."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.newest = b""
+        self.parsed: object = object()
+
+    def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        self.newest = bytes(payload)
+        return super().on_request(session, timestamp, payload)
+
+
+class Hashed(Forgetful):
+    """Says what counts, the newest payload too."""
+
+    def state_hash(self) -> object:
+        return self.total, self.newest
+
+
+class Cached(Forgetful):
+    """Says what counts, and the newest payload does not."""
+
+    def state_hash(self) -> object:
+        return self.total
+
+
+@pytest.mark.parametrize("service", [Forgetful, Hashed])
+def test_a_field_that_the_snapshot_forgets_is_found_at_a_restart(service: Callable[[], Forgetful]) -> None:
+    """Before anything depends on it."""
+    harness = ServiceHarness(service)
+    harness.request(b"5")
+
+    with pytest.raises(AssertionError, match=r"not in the snapshot: .*expected=b'5' actual=b''"):
+        harness.restart()
+
+
+def test_a_field_that_need_not_be_kept_is_left_out_of_the_state_hash() -> None:
+    """Then nothing is said, nor where the test is not strict."""
+    for harness in (ServiceHarness(Cached), ServiceHarness(Forgetful, strict=False)):
+        harness.request(b"5")
+        harness.restart()
+
+
 def test_a_service_closes_a_session_after_the_entry(harness: ServiceHarness[Counter]) -> None:
     client = harness.open_session()
     client.offer(b"bye")

@@ -188,6 +188,15 @@ def test_a_field_that_the_snapshot_forgets_is_found_by_the_state_hash(tmp_path: 
     ] * 3
 
 
+def test_a_field_that_the_snapshot_forgets_is_found_where_nothing_came_after_it(tmp_path: Path) -> None:
+    """By the attributes of the two services: no message followed the last snapshot."""
+    asyncio.run(run(tmp_path / "node", ForgetfulLedger()))
+
+    *_, verdict = verify_snapshots(tmp_path / "node", ForgetfulLedger)
+
+    assert has_facts(str(verdict.problem), "ForgetfulLedger['newest']", "actual=b''")
+
+
 def test_a_service_that_loads_less_than_it_wrote_is_found(tmp_path: Path) -> None:
     asyncio.run(run(tmp_path / "node", LosingLedger()))
 

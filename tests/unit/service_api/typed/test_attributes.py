@@ -495,7 +495,7 @@ class Numbers(TypedService):
 def test_a_snapshot_that_could_not_be_read_back_fails_when_it_is_taken() -> None:
     """Whatever put a value there that its field cannot have: no member would start from it."""
     harness = TypedHarness(Numbers)
-    dict.__setitem__(harness.service.numbers, "a", 1.5)  # type: ignore[assignment]
+    dict.__setitem__(harness.service.numbers, "a", 1.5)  # type: ignore[misc]
 
     with pytest.raises(LocalProtocolError, match=r"Numbers\.numbers: .*dict\[str, int\]"):
         harness.snapshot()
