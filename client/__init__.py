@@ -9,9 +9,10 @@ shared           SharedConnection, many sessions over one connection
 groups           GroupedClient, which goes to the group that owns a key
 blocking         how blocking clients are made of the asyncio ones
 outbox_worker    does what services want done outside
-credentials      who the client is, to the cluster's authenticator
 """
 
+from ..service_api.access.credentials import CredentialsSupplier as CredentialsSupplier
+from ..service_api.access.credentials import PasswordCredentials as PasswordCredentials
 from ..service_api.tls import TlsSettings as TlsSettings
 from ..service_api.wire.session import EventCode as EventCode
 from .cluster_client import ClusterClient as ClusterClient
@@ -23,8 +24,6 @@ from .connection_events import LeaderLost as LeaderLost
 from .connection_events import NewLeader as NewLeader
 from .connection_events import SessionClosed as SessionClosed
 from .connection_events import SessionOpened as SessionOpened
-from .credentials import CredentialsSupplier as CredentialsSupplier
-from .credentials import PasswordCredentials as PasswordCredentials
 from .egress import EgressListener as EgressListener
 from .egress import EgressMessage as EgressMessage
 from .errors import AdminRefusedError as AdminRefusedError

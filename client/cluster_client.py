@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from random import SystemRandom
 from threading import get_ident
-from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Unpack
 
+from ..service_api.connecting import ClosedAtExit, Connecting
 from ..service_api.errors import ClusterTimeoutError, LocalProtocolError
 from ..service_api.groups.group import Group
 from ..service_api.payloads import plain_bytes
@@ -16,8 +16,7 @@ from ..service_api.types import ClusterSessionId, MemberId, TermId
 from ..service_api.wire.session import AdminRequestType
 from . import asking
 from .conductor import ClientConductor
-from .config import ClientConfig, client_config
-from .credentials import CredentialsSupplier
+from .config import ConnectSettings, client_config, with_connect_settings
 from .egress import EgressListener, EgressMessage
 from .protocol.admin import SNAPSHOT_WISH, AdminWish
 from .protocol.client_state import ClientState
@@ -25,7 +24,7 @@ from .protocol.queries import QueryResult
 from .streams import ConnectionEvents, EgressIterator
 
 
-class ClusterClient:
+class ClusterClient(ClosedAtExit):
     """A session with the cluster: offer messages to the replicated service, receive what it answers.
 
         async with ClusterClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
@@ -52,26 +51,23 @@ class ClusterClient:
         self._thread_id = get_ident()
 
     @classmethod
+    @with_connect_settings
     def connect(
         cls,
         endpoints: str | Sequence[str] = (),
         *,
         egress_listener: EgressListener | None = None,
-        connect_timeout_s: float = 5.0,
-        new_leader_timeout_s: float | None = None,
-        credentials: bytes | CredentialsSupplier = b"",
-        on_challenge: Callable[[bytes], bytes] | None = None,
-        client_info: str = "",
-        config: ClientConfig | None = None,
-    ) -> Connecting:
+        **settings: Unpack[ConnectSettings],
+    ) -> Connecting[ClusterClient]:
         """Open a session; enter what this gives with `async with`, or await it and call `aclose` in the end.
 
             async with ClusterClient.connect(["127.0.0.1:9000"], client_info="importer") as cluster: ...
             cluster = await ClusterClient.connect(config=ClientConfig(endpoints=("127.0.0.1:9000",)))
 
         `endpoints` are "host:port" of the ingress of any members; one that is up is enough. With an
-        `egress_listener` messages come as calls, otherwise through `egress()`. `config` has every setting, and
-        takes the place of all other arguments but the listener.
+        `egress_listener` messages come as calls, otherwise through `egress()`. The other keywords are those of
+        `ConnectSettings`, which every client takes: fields of `ClientConfig` by their names, or a `config` in the
+        place of all of them.
 
         Raises:
             ConfigurationError: an argument cannot be used.
@@ -80,18 +76,12 @@ class ClusterClient:
             ConfigurationError: another distribution owns one of our packages.
             LocalProtocolError: it was entered or awaited before.
             ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
-            ConnectRejectedError: the cluster refused.
+            ConnectRejectedError: the cluster refused; says which credentials it asks for, if there were none.
         """
-        made = client_config(
-            config,
-            endpoints,
-            connect_timeout_s=connect_timeout_s,
-            new_leader_timeout_s=new_leader_timeout_s,
-            credentials=credentials,
-            on_challenge=on_challenge,
-            client_info=client_info,
+        config = client_config(endpoints, settings)
+        return Connecting(
+            lambda: open_client(ClientConductor(config, egress_listener, random=config.random or SYSTEM_RANDOM.random))
         )
-        return Connecting(made, egress_listener)
 
     def __repr__(self) -> str:
         protocol = self._protocol
@@ -99,14 +89,6 @@ class ClusterClient:
             f"<ClusterClient {protocol.state.name} session={self.cluster_session_id}"
             f" term={self.leadership_term_id} leader={self.leader_member_id}>"
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def cluster_session_id(self) -> ClusterSessionId:
@@ -420,53 +402,8 @@ class ClusterClient:
             )
 
 
-class SessionConnections(Protocol):
-    """Connections that sessions share."""
-
-    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
-        """Open one more session on them."""
-
-
 SYSTEM_RANDOM: Final = SystemRandom()
 """Of all clients of the process, and of its forks: to seed a generator for each took longer than to ask the system."""
-
-
-class Connecting:
-    """A connect that is entered with `async with`, or awaited: once."""
-
-    def __init__(
-        self, config: ClientConfig, listener: EgressListener | None, *, connections: SessionConnections | None = None
-    ) -> None:
-        """Without `connections` the session has its own."""
-        self._config = config
-        self._listener = listener
-        self._connections = connections
-        self._client: ClusterClient | None = None
-        self._is_used = False
-
-    def __await__(self) -> Generator[Any, None, ClusterClient]:
-        return self._connect().__await__()
-
-    async def __aenter__(self) -> ClusterClient:
-        self._client = await self._connect()
-        return self._client
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-
-    async def _connect(self) -> ClusterClient:
-        if self._is_used:
-            raise LocalProtocolError("this connect was used before: call ClusterClient.connect again")
-        self._is_used = True
-        if self._connections is not None:
-            return await self._connections.open_session(self._config, self._listener)
-        return await open_client(ClientConductor(self._config, self._listener, random=self._random()))
-
-    def _random(self) -> Callable[[], float]:
-        return self._config.random or SYSTEM_RANDOM.random
 
 
 async def open_client(conductor: ClientConductor) -> ClusterClient:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypedDict, TypeVar
 
+from ..service_api.access.credentials import CredentialsSupplier, expect_credentials
 from ..service_api.addresses.name_pattern import expand_endpoints
 from ..service_api.cluster_id import ClusterId, parse_cluster_id
 from ..service_api.endpoint import Endpoint
@@ -19,7 +21,6 @@ from ..service_api.tls import TlsSettings, client_network
 from ..service_api.types import MemberId
 from ..service_api.wire.request import REQUEST_HEADER_LENGTH, REQUEST_LIMIT
 from ..service_api.wire.session import SESSION_HEADER_LENGTH
-from .credentials import CredentialsSupplier
 
 MIB: Final = 1 << 20
 FOR_EVER_S: Final = 1e9
@@ -177,8 +178,7 @@ class ClientConfig:
             raise ConfigurationError(f"request_window_count={self.request_window_count} expected 1..{REQUEST_LIMIT}")
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
         _require("connection_event_limit", self.connection_event_limit, minimum=1)
-        if self.on_challenge is not None and not isinstance(self.credentials, bytes):
-            raise ConfigurationError("on_challenge is given, and credentials that answer challenges themselves")
+        expect_credentials(self.credentials, self.on_challenge)
         if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:
             raise ConfigurationError(
                 f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"
@@ -200,19 +200,65 @@ class ClientConfig:
         return self.max_message_length_bytes - REQUEST_HEADER_LENGTH
 
 
-def client_config(config: ClientConfig | None, endpoints: str | Sequence[str], **settings: Any) -> ClientConfig:
-    """Make a configuration of the arguments of a connect, or take the one given.
+class ConnectSettings(TypedDict, total=False):
+    """The keywords of every `connect`. Each but `config` is the field of `ClientConfig` of that name.
 
-    `settings` are fields of `ClientConfig` that the caller has in its signature, with their defaults.
+    A client that takes them has `**settings: Unpack[ConnectSettings]`, and `with_connect_settings` writes them out.
+    """
+
+    credentials: bytes | CredentialsSupplier
+    on_challenge: Callable[[bytes], bytes] | None
+    client_info: str
+    tls: TlsSettings | None
+    cluster_id: str
+    connect_timeout_s: float
+    dial_timeout_s: float
+    attempt_timeout_s: float
+    new_leader_timeout_s: float | None
+    close_timeout_s: float
+    reconnect_min_s: float
+    reconnect_max_s: float
+    config: ClientConfig | None
+    """Every setting, in the place of the endpoints and of all other keywords here."""
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+"""A function with `**settings: Unpack[ConnectSettings]`; `Any`, since each returns a connect to its own client."""
+
+
+def with_connect_settings(connect: F) -> F:
+    """Write the keywords of `ConnectSettings` in the signature of a function that takes them, for `help`."""
+    signature = inspect.signature(connect)
+    known = {**inspect.signature(ClientConfig).parameters, "config": _CONFIG_PARAMETER}
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    keywords = [known[name] for name in ConnectSettings.__annotations__]
+    connect.__signature__ = signature.replace(parameters=own + keywords)  # type: ignore[attr-defined]
+    return connect
+
+
+_CONFIG_PARAMETER: Final = inspect.Parameter(
+    "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation="ClientConfig | None"
+)
+
+
+def client_config(endpoints: str | Sequence[str], settings: ConnectSettings) -> ClientConfig:
+    """Make a configuration of the arguments of a connect, or take the one that is among them.
 
     Raises:
         ConfigurationError: a value that cannot work, or a configuration as well as other arguments: which one would
             count?
+        TypeError: no connect has such a keyword.
     """
+    unknown = settings.keys() - ConnectSettings.__annotations__.keys()
+    if unknown:
+        keywords = ", ".join(ConnectSettings.__annotations__)
+        raise TypeError(f"connect() got unexpected keywords: {', '.join(sorted(unknown))}; expected of: {keywords}")
+    fields_given: dict[str, Any] = {name: value for name, value in settings.items() if name != "config"}
+    config = settings.get("config")
     if config is None:
-        return ClientConfig(endpoints=(endpoints,) if isinstance(endpoints, str) else tuple(endpoints), **settings)
+        return ClientConfig(endpoints=(endpoints,) if isinstance(endpoints, str) else tuple(endpoints), **fields_given)
     defaults = {field.name: field.default for field in fields(ClientConfig)}
-    given = [name for name, value in settings.items() if value != defaults[name]]
+    given = [name for name, value in fields_given.items() if value != defaults[name]]
     if endpoints:
         given.insert(0, "endpoints")
     if given:

@@ -34,12 +34,17 @@ class ConnectTimeoutError(ClusterTimeoutError):
 
 
 class ConnectRejectedError(ClusterError):
-    """The leader refused to open a session; `code` and `detail` are its answer."""
+    """The leader refused to open a session; `code` and `detail` are its answer, `advice` what to do, if that is known.
 
-    def __init__(self, code: str, detail: str) -> None:
-        super().__init__(f"cluster session refused: code={code} detail={detail!r}")
+    AUTHENTICATION_REJECTED: not with these credentials. CHALLENGE: the credentials cannot answer what it asks.
+    WRONG_PORT: no endpoint is an ingress; `detail` says what each one is, and where the ingress is.
+    """
+
+    def __init__(self, code: str, detail: str, advice: str = "") -> None:
+        super().__init__(f"cluster session refused: code={code} detail={detail!r}{advice and f': {advice}'}")
         self.code = code
         self.detail = detail
+        self.advice = advice
 
 
 class IndeterminateError(ClusterError):

@@ -17,11 +17,11 @@ from .shared import SharedConnection
 class SyncClusterClient(BlockingSession, of=ClusterClient):
     """A session with the cluster, for code without asyncio.
 
-        with SyncClusterClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
+        with SyncClusterClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
             cluster.offer(b"1")
             print(cluster.receive(timeout_s=5).payload)
 
-    It connects when it is made. It works in a notebook, too, where a loop runs in the main thread already. `with` is
+    It works in a notebook, too, where a loop runs in the main thread already. `with` is
     not needed: `close` it, or forget it, or end the interpreter, and the session is closed.
 
     Any thread may use it, several at once: each message that comes goes to one of them. What it promises is what
@@ -33,14 +33,14 @@ class SyncSharedConnection(
     BlockingClient,
     of=SharedConnection,
     without=(
-        *("open_session", "attach", "look", "introduce", "find_channel", "channel_of_session", "on_link_idle"),
+        *("attach", "look", "introduce", "find_channel", "channel_of_session", "on_link_idle"),
         *("defer", "defer_link"),
     ),
 ):
     """One connection to each member of a cluster, with any number of sessions on it, for code without asyncio.
 
-        with SyncSharedConnection(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
-            with shared.connect(client_info="user 17") as cluster:
+        with SyncSharedConnection.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
+            with shared.open_session(client_info="user 17") as cluster:
                 reply = cluster.request(b"1", timeout_s=5)
 
     All sessions run in one thread. What it promises is what `SharedConnection` promises.
@@ -50,7 +50,7 @@ class SyncSharedConnection(
 class SyncGroupedClient(BlockingGroups, of=GroupedClient):
     """Sessions with the groups of a cluster, for code without asyncio.
 
-        with SyncGroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+        with SyncGroupedClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
             print(groups.request("account-17", b"deposit 5", timeout_s=5))
 
     All sessions run in one thread. What it promises is what `GroupedClient` promises.

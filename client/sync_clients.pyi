@@ -7,44 +7,41 @@ Written by `python -m tests.blocking_stubs`.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Self, Unpack
 
-from ..service_api.groups.group import Group, GroupTable
+from ..service_api.access.credentials import CredentialsSupplier
+from ..service_api.groups.group import Group
 from ..service_api.groups.key_hash import GroupKey
 from ..service_api.types import ClusterSessionId, MemberId, TermId
 from .blocking.facade import BlockingClient
 from .blocking.groups import BlockingGroups
 from .blocking.session import BlockingSession
-from .config import ClientConfig
-from .credentials import CredentialsSupplier
+from .config import ConnectSettings
 from .egress import EgressListener
 from .protocol.queries import QueryResult
 
 class SyncClusterClient(BlockingSession):
     """A session with the cluster, for code without asyncio.
 
-        with SyncClusterClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
+        with SyncClusterClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:
             cluster.offer(b"1")
             print(cluster.receive(timeout_s=5).payload)
 
-    It connects when it is made. It works in a notebook, too, where a loop runs in the main thread already. `with` is
+    It works in a notebook, too, where a loop runs in the main thread already. `with` is
     not needed: `close` it, or forget it, or end the interpreter, and the session is closed.
 
     Any thread may use it, several at once: each message that comes goes to one of them. What it promises is what
     `ClusterClient` promises. A fork of the process cannot use it, and its `close` does nothing there.
     """
 
-    def __init__(
-        self,
+    @classmethod
+    def connect(
+        cls,
         endpoints: str | Sequence[str] = (),
         *,
         egress_listener: EgressListener | None = None,
-        connect_timeout_s: float = 5.0,
-        new_leader_timeout_s: float | None = None,
-        credentials: bytes | CredentialsSupplier = b"",
-        on_challenge: Callable[[bytes], bytes] | None = None,
-        client_info: str = "",
-        config: ClientConfig | None = None,
-    ) -> None:
+        **settings: Unpack[ConnectSettings],
+    ) -> Self:
         """Open the client. Arguments and errors are those of `ClusterClient.connect`.
 
         Functions that you pass are called in the client's own thread.
@@ -139,15 +136,16 @@ class SyncClusterClient(BlockingSession):
 class SyncSharedConnection(BlockingClient):
     """One connection to each member of a cluster, with any number of sessions on it, for code without asyncio.
 
-        with SyncSharedConnection(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
-            with shared.connect(client_info="user 17") as cluster:
+        with SyncSharedConnection.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
+            with shared.open_session(client_info="user 17") as cluster:
                 reply = cluster.request(b"1", timeout_s=5)
 
     All sessions run in one thread. What it promises is what `SharedConnection` promises.
     """
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
-        """Open the client. Arguments and errors are those of `SharedConnection`.
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
+        """Open the client. Arguments and errors are those of `SharedConnection.connect`.
 
         Functions that you pass are called in the client's own thread.
         """
@@ -156,7 +154,7 @@ class SyncSharedConnection(BlockingClient):
     def session_count(self) -> int:
         """How many sessions are open, or are being opened or closed."""
 
-    def connect(
+    def open_session(
         self,
         *,
         egress_listener: EgressListener | None = None,
@@ -166,37 +164,30 @@ class SyncSharedConnection(BlockingClient):
     ) -> SyncClusterClient:
         """Open a session.
 
-        See `SharedConnection.connect`.
+        See `SharedConnection.open_session`.
         """
 
 class SyncGroupedClient(BlockingGroups):
     """Sessions with the groups of a cluster, for code without asyncio.
 
-        with SyncGroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+        with SyncGroupedClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
             print(groups.request("account-17", b"deposit 5", timeout_s=5))
 
     All sessions run in one thread. What it promises is what `GroupedClient` promises.
     """
 
-    def __init__(
-        self,
+    @classmethod
+    def connect(
+        cls,
         endpoints: str | Sequence[str] = (),
         *,
         group_count: int | None = None,
         make_egress_listener: Callable[[Group], EgressListener] | None = None,
-        config: ClientConfig | None = None,
-    ) -> None:
-        """Open the client. Arguments and errors are those of `GroupedClient`.
+        **settings: Unpack[ConnectSettings],
+    ) -> Self:
+        """Open the client. Arguments and errors are those of `GroupedClient.connect`.
 
         Functions that you pass are called in the client's own thread.
-        """
-
-    @property
-    def table(self) -> GroupTable:
-        """Takes keys to groups.
-
-        Raises:
-            LocalProtocolError: the client was not entered, so it does not know how many groups there are.
         """
 
     @property

@@ -112,9 +112,9 @@ class BankClient(BankApi, TypedClient):
 
 
 class SyncBankClient(BankApi, SyncTypedClient):
-    """`with SyncBankClient([...]) as bank: bank.deposit("a", 5)`"""
+    """`with SyncBankClient.connect([...]) as bank: bank.deposit("a", 5)`"""
 
 
 if __name__ == "__main__":
-    with SyncBankClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
+    with SyncBankClient.connect(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
         print(client.deposit("alice", amount=100), client.transfer("alice", "bob", 30), client.balance("bob"))

@@ -43,5 +43,5 @@ class JobPage(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with SchedulerClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as JobPage.client:
+    with SchedulerClient.connect(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as JobPage.client:
         ThreadingHTTPServer(("127.0.0.1", 8000), JobPage).serve_forever()

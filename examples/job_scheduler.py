@@ -112,5 +112,5 @@ def work(client: SchedulerClient) -> None:
 
 
 if __name__ == "__main__":
-    with SchedulerClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as made:
+    with SchedulerClient.connect(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as made:
         work(made)

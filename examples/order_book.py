@@ -115,6 +115,6 @@ class SyncOrderBookClient(SyncTypedClient):
 
 
 if __name__ == "__main__":
-    with SyncOrderBookClient(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
+    with SyncOrderBookClient.connect(["127.0.0.1:9000", "127.0.0.1:9010", "127.0.0.1:9020"]) as client:
         client.place("ann", "sell", price=101, quantity=5)
         print(client.place("bob", "buy", price=102, quantity=3), client.depth("sell"))

@@ -19,7 +19,7 @@ ANSWER_TIMEOUT_S = 10.0
 def main(endpoints: str = "127.0.0.1:9000,127.0.0.1:9100,127.0.0.1:9200") -> int:
     """Send what the standard input has; give the exit status."""
     try:
-        with SyncClusterClient(endpoints.split(","), client_info="send_lines") as cluster:
+        with SyncClusterClient.connect(endpoints.split(","), client_info="send_lines") as cluster:
             for line in sys.stdin:
                 cluster.offer(line.rstrip("\n").encode(), timeout_s=ANSWER_TIMEOUT_S)
                 print(cluster.receive(timeout_s=ANSWER_TIMEOUT_S).payload.decode())

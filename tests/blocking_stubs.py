@@ -15,10 +15,11 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Self, Unpack
 
 from tests.places import ROOT
 from trimaran.client.blocking.facade import TWINS, Blocking
+from trimaran.client.config import ConnectSettings
 
 MODULES: Final = (
     "trimaran.client.sync_clients",
@@ -26,6 +27,8 @@ MODULES: Final = (
     "trimaran.client.ready_made.sync_clients",
 )
 LINE_LENGTH: Final = 120
+_SETTINGS: Final = "Unpack[ConnectSettings]"
+"""How a stub names the keywords of every `connect`."""
 
 
 def path_of(name: str) -> Path:
@@ -74,13 +77,14 @@ class _Writer:
         assert isinstance(node, ast.ClassDef)
         bases = [ast.unparse(base) for base in node.bases]
         names: dict[str, Any] = {"Iterator": Iterator, "AbstractContextManager": AbstractContextManager}
+        names |= {"ConnectSettings": ConnectSettings, "Self": Self, "Unpack": Unpack}
         for each in reversed(kind._of.__mro__):
             names |= vars(sys.modules[each.__module__])
         names |= vars(self._module) | {twin.__name__: twin for twin in TWINS.values()}
         members = [
             text
-            for name, member in sorted(vars(kind).items(), key=lambda item: item[0] != "__init__")
-            if name == "__init__" or not name.startswith("_")
+            for name, member in sorted(vars(kind).items(), key=lambda item: item[0] != "connect")
+            if not name.startswith("_")
             for text in self._write_member(name, member, names)
         ]
         for base in bases:
@@ -94,13 +98,22 @@ class _Writer:
             self._use(returned, names)
             yield f"    @property\n    def {name}(self) -> {returned}:\n{_docstring(member.__doc__, ' ' * 8)}"
             return
+        is_connect = isinstance(member, classmethod)
+        if is_connect:
+            yield "    @classmethod"
+            member = member.__func__
         signature = inspect.signature(member)
         parameters: list[str] = []
         for each in signature.parameters.values():
+            if is_connect and each.name in ConnectSettings.__annotations__:
+                continue
             if each.kind is each.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
                 parameters.append("*")
             self._use(each.annotation, names)
             parameters.append(_parameter(each))
+        if is_connect:
+            self._use(_SETTINGS, names)
+            parameters.append(f"**settings: {_SETTINGS}")
         self._use(signature.return_annotation, names)
         end = f") -> {signature.return_annotation}:"
         line = f"    def {name}({', '.join(parameters)}{end}"

@@ -32,6 +32,7 @@ from trimaran.cluster.subscriptions import subscribe_blocking
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log, strategy_for
 from trimaran.cluster.testing.machines import ServiceModel, service_machine
 from trimaran.service_api import ClusteredService
+from trimaran.service_api.connecting import Connecting
 from trimaran.service_api.outbox.outbox import Outbox
 from trimaran.service_api.snapshots.pieces import encode_pieces, read_pieces
 from trimaran.service_api.typed import Command, Context, Reply, ServiceError, TypedService, derived, handles, state
@@ -223,22 +224,9 @@ def run_client(code: str, service: Any = Kept) -> None:
     """
     with MemoryCluster(service) as members:
 
-        class Here:
-            """Stands for a class of clients, and dials the members that there are."""
-
-            def __init__(self, *arguments: Any, **settings: Any) -> None:
-                self._shared = members.share()
-
-            @staticmethod
-            def connect(*arguments: Any, **settings: Any) -> Any:
-                settings.pop("config", None)
-                return _Opening(members, settings)
-
-            async def __aenter__(self) -> Any:
-                return await self._shared.__aenter__()
-
-            async def __aexit__(self, *error: Any) -> None:
-                await self._shared.__aexit__(*error)
+        def dial(*arguments: Any, config: Any = None, **settings: Any) -> Connecting[ClusterClient]:
+            """Dial the members that there are."""
+            return Connecting(lambda: members.connect(**settings))
 
         async def use() -> None:
             cluster = await members.connect()
@@ -247,8 +235,8 @@ def run_client(code: str, service: Any = Kept) -> None:
             done = as_coroutine(
                 code,
                 cluster=cluster,
-                ClusterClient=Here,
-                SharedConnection=Here,
+                ClusterClient=SimpleNamespace(connect=dial),
+                SharedConnection=SimpleNamespace(connect=lambda endpoints: members.share()),
                 endpoints=[],
                 skipped=0,
                 file=[b"1", b"2"],
@@ -264,23 +252,6 @@ def run_client(code: str, service: Any = Kept) -> None:
                     await done()
 
         members.run(use())
-
-
-class _Opening:
-    """A client that is awaited or entered, as `ClusterClient.connect` gives it."""
-
-    def __init__(self, members: MemoryCluster, settings: dict[str, Any]) -> None:
-        self._members, self._settings = members, settings
-
-    def __await__(self) -> Any:
-        return self._members.connect(**self._settings).__await__()
-
-    async def __aenter__(self) -> ClusterClient:
-        self._client = await self
-        return self._client  # type: ignore[no-any-return]
-
-    async def __aexit__(self, *error: Any) -> None:
-        await self._client.aclose()
 
 
 async def post(payload: bytes, *, headers: dict[str, str]) -> None:
@@ -367,8 +338,10 @@ RUN: dict[Example, Callable[[str], Any]] = {
     ("archive/report/figures.py", ""): compile_alone,
     ("archive/spark/source/data_source.py", ""): compile_alone,
     ("client/config.py", "ClientConfig"): define,
-    ("client/credentials.py", ""): partial(define, endpoints=["10.0.0.1:9000"]),
-    ("client/credentials.py", "PasswordCredentials"): partial(define, endpoints=["10.0.0.1:9000"], secret="sesame"),
+    ("service_api/access/credentials.py", ""): partial(define, endpoints=["10.0.0.1:9000"]),
+    ("service_api/access/credentials.py", "PasswordCredentials"): partial(
+        define, endpoints=["10.0.0.1:9000"], secret="sesame"
+    ),
     ("client/egress.py", "EgressListener"): partial(define, endpoints=["10.0.0.1:9000"]),
     ("client/errors.py", "resolve"): run_awaiting,
     ("client/groups/grouped_client.py", "GroupedClient"): run_grouped,

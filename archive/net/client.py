@@ -18,7 +18,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, Self
 
+from ...service_api.access.credentials import CredentialsSupplier
 from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, parse_cluster_id
+from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.endpoint import Endpoint
 from ...service_api.net.transport import SOCKETS, NetworkStack
 from ...service_api.tls import TlsSettings, client_network
@@ -38,7 +40,7 @@ EDIT_TIMEOUT_S: Final = 60.0
 """How long starting, stopping and editing may take: they wait for disks."""
 
 
-class ArchiveClient:
+class ArchiveClient(ClosedAtExit):
     """A control session with an archive; made by `connect`."""
 
     def __init__(
@@ -47,13 +49,14 @@ class ArchiveClient:
         endpoint: Endpoint,
         *,
         credentials: Credentials,
+        connect_timeout_s: float | None,
         timeout_s: float,
         cluster_id: ClusterId = NULL_CLUSTER_ID,
     ) -> None:
         self._network, self._endpoint = network, endpoint
         self._cluster_id = cluster_id
         self._credentials = credentials
-        self._timeout_s = timeout_s
+        self._connect_timeout_s, self._timeout_s = connect_timeout_s, timeout_s
         self._control: ArchiveConnection | None = None
         self._connections: dict[ArchiveConnection, None] = {}
         self._signals = SignalInbox()
@@ -62,42 +65,55 @@ class ArchiveClient:
         return f"<ArchiveClient {self._endpoint} connections={len(self._connections)}>"
 
     @classmethod
-    @asynccontextmanager
-    async def connect(
+    def connect(
         cls,
         endpoint: str,
         *,
-        credentials: bytes = b"",
+        credentials: bytes | CredentialsSupplier = b"",
         on_challenge: OnChallenge | None = None,
         client_info: str = "",
+        connect_timeout_s: float | None = None,
         timeout_s: float = 5.0,
         tls: TlsSettings | None = None,
         cluster_id: str = "",
         network: NetworkStack = SOCKETS,
-    ) -> AsyncIterator[Self]:
-        """Connect to the archive at `host:port`, open a control session, and close everything at the end.
+    ) -> Connecting[Self]:
+        """Open a control session with the archive at `host:port`.
 
-        `timeout_s` bounds the dialling and every answer. `on_challenge` gives the credentials that answer a challenge.
+        Enter what this gives with `async with`, or await it and call `aclose` in the end.
+
+        `timeout_s` bounds every answer, and each dial unless `connect_timeout_s` is given. `credentials` and
+        `on_challenge` are those of `ClusterClient.connect`. A connection that breaks is not dialled again, but for
+        `replay_merge`.
+
         With `tls` the connection is encrypted; the archive shows that it is a member of the cluster whose id is given,
         or is named by the own certificate, and otherwise a certificate of its host name. An archive that knows that it
         is another cluster's refuses, also in plain text.
 
         Raises:
-            ConfigurationError: the endpoint is not `host:port`, or a file of TLS cannot be used.
+            ConfigurationError: the endpoint is not `host:port`, or a file of TLS or credentials cannot be used.
+
+        Raises, when entered or awaited:
             ArchiveError: REPLICATION_CONNECTION_FAILURE, or what the archive answered.
             ClusterTimeoutError: it does not answer.
         """
-        proof = Credentials(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
+        proof = Credentials.of(credentials, on_challenge, client_info)
         demanded = parse_cluster_id(cluster_id)
-        network = client_network(tls, cluster_id=demanded, network=network)
-        client = cls(network, Endpoint.parse(endpoint), credentials=proof, timeout_s=timeout_s, cluster_id=demanded)
-        client._control = await client._dial()
-        client._control.on_message = client._signals.take
-        client._control.on_lost = client._signals.fail
-        try:
-            yield client
-        finally:
-            client._close()
+        client = cls(
+            client_network(tls, cluster_id=demanded, network=network),
+            Endpoint.parse(endpoint),
+            credentials=proof,
+            connect_timeout_s=connect_timeout_s,
+            timeout_s=timeout_s,
+            cluster_id=demanded,
+        )
+        return Connecting(client._open)
+
+    async def _open(self) -> Self:
+        self._control = await self._dial()
+        self._control.on_message = self._signals.take
+        self._control.on_lost = self._signals.fail
+        return self
 
     # --- asking
 
@@ -427,6 +443,7 @@ class ArchiveClient:
             self._endpoint,
             credentials=self._credentials,
             timeout_s=self._timeout_s,
+            connect_timeout_s=self._connect_timeout_s,
             wants_events=wants_events,
             cluster_id=self._cluster_id,
         )
@@ -475,7 +492,8 @@ class ArchiveClient:
             timeout_s=self._timeout_s,
         )
 
-    def _close(self) -> None:
+    async def aclose(self) -> None:
+        """Close the session, and every publication and replay. More calls do nothing."""
         for connection in self._connections:
             if connection is self._control:
                 connection.close()

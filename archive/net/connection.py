@@ -15,6 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 
+from ...service_api.access.credentials import (
+    CREDENTIALS_ADVICE,
+    CredentialsSupplier,
+    advise,
+    describe_unanswered,
+    expect_credentials,
+)
 from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from ...service_api.endpoint import Endpoint
 from ...service_api.errors import ClusterError, ClusterTimeoutError, RemoteProtocolError
@@ -75,6 +82,22 @@ class Credentials:
     client_info: str = ""
     """Who this is, for the archive's log; proves nothing."""
 
+    @classmethod
+    def of(
+        cls, credentials: bytes | CredentialsSupplier, on_challenge: OnChallenge | None = None, client_info: str = ""
+    ) -> Self:
+        """Make them of what a client is given.
+
+        Raises:
+            ConfigurationError: the credentials are of another type, or answer challenges themselves, too.
+        """
+        expect_credentials(credentials, on_challenge)
+        if isinstance(credentials, bytes):
+            return cls(encoded=credentials, on_challenge=on_challenge, client_info=client_info)
+        return cls(
+            encoded=credentials.encoded_credentials(), on_challenge=credentials.on_challenge, client_info=client_info
+        )
+
 
 class ArchiveConnection(asyncio.BufferedProtocol):
     """A control session with an archive; made by `dial`, ended by `close` or `abort`."""
@@ -115,10 +138,13 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         *,
         credentials: Credentials,
         timeout_s: float,
+        connect_timeout_s: float | None = None,
         wants_events: bool = False,
         cluster_id: ClusterId = NULL_CLUSTER_ID,
     ) -> Self:
         """Connect and open a control session; with `wants_events` it is told of every recording.
+
+        `timeout_s` bounds every answer, and the dial unless `connect_timeout_s` is given.
 
         An archive of another cluster than `cluster_id`, or than the one that the own certificate names, refuses.
 
@@ -127,7 +153,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
             ClusterTimeoutError: the archive does not answer.
         """
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s if connect_timeout_s is None else connect_timeout_s):
                 _, protocol = await network.dial(Purpose.ARCHIVE, endpoint, lambda: cls(endpoint, timeout_s=timeout_s))
         except (OSError, TimeoutError) as error:
             raise ArchiveError(
@@ -213,13 +239,18 @@ class ArchiveConnection(asyncio.BufferedProtocol):
 
     async def _open_session(self, credentials: Credentials, response_stream_id: int) -> None:
         self.on_message = lambda message: self._on_challenge(message, credentials)
-        response = await self.ask(
-            messages.AuthConnectRequest,
-            response_stream_id=response_stream_id,
-            version=PROTOCOL_VERSION,
-            encoded_credentials=credentials.encoded,
-            client_info=credentials.client_info,
-        )
+        try:
+            response = await self.ask(
+                messages.AuthConnectRequest,
+                response_stream_id=response_stream_id,
+                version=PROTOCOL_VERSION,
+                encoded_credentials=credentials.encoded,
+                client_info=credentials.client_info,
+            )
+        except ArchiveError as error:
+            if error.code is not ArchiveErrorCode.AUTHENTICATION_REJECTED or not advise(credentials.encoded):
+                raise
+            raise ArchiveError(f"{error.message}: {advise(credentials.encoded)}", code=error.code) from error
         self.on_message = lambda message: None
         self._control_session_id = response.control_session_id
         self._timer = asyncio.get_running_loop().call_later(KEEP_ALIVE_INTERVAL_S, self._keep_alive)
@@ -230,7 +261,7 @@ class ArchiveConnection(asyncio.BufferedProtocol):
         if credentials.on_challenge is None:
             self._fail(
                 ArchiveError(
-                    "the archive sent a challenge, and no on_challenge was given to answer it",
+                    f"archive: {describe_unanswered(credentials.encoded)}: {CREDENTIALS_ADVICE}",
                     code=ArchiveErrorCode.AUTHENTICATION_REJECTED,
                 )
             )

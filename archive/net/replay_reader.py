@@ -7,9 +7,9 @@ left out and counted, as `MessageJoiner` does.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from ...service_api.connecting import ClosedAtExit
 from ...service_api.types import NULL_POSITION, NULL_VALUE
 from ...service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, iter_headers
 from ...service_api.wire.frame_rules import FrameRules
@@ -18,7 +18,7 @@ from .frame_stream import FrameStream, open_replay
 from .replay_merge import ChunkSource, Dial
 
 
-class ReplayReader:
+class ReplayReader(ClosedAtExit):
     """A replay that begins when it is first read: `async for message in replay`, or `chunks()`, or `frames()`; once.
 
     Its connection ends with the iteration, with `aclose`, or with the client that it came from.
@@ -71,14 +71,6 @@ class ReplayReader:
 
     async def aclose(self) -> None:
         """Read no more."""
-        self.source.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
         self.source.close()
 
 

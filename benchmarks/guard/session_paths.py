@@ -189,7 +189,7 @@ def _client_round(payloads: Sequence[bytes], *, is_shared: bool) -> ChunkPath:
     """Each session of a client process takes a reply and sends the next message."""
     member, loop = OpeningMember(), PassLoop()
     config = opening_config(member)
-    shared = SharedConnection(config=config) if is_shared else None
+    shared = SharedConnection(config) if is_shared else None
     senders = [_NextSender(payload) for payload in payloads]
 
     async def open_all() -> None:
@@ -197,7 +197,7 @@ def _client_round(payloads: Sequence[bytes], *, is_shared: bool) -> ChunkPath:
             sender.client = await (
                 ClusterClient.connect(egress_listener=sender, config=config)
                 if shared is None
-                else shared.connect(egress_listener=sender)
+                else shared.open_session(egress_listener=sender)
             )
 
     loop.complete(open_all())

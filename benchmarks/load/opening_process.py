@@ -86,11 +86,11 @@ async def _opened(load: OpeningLoad) -> AsyncIterator[list[ClusterClient]]:
         credentials=PasswordCredentials(load.principal, load.secret) if load.principal else b"",
     )
     gate, clients = asyncio.Semaphore(load.at_once), list[ClusterClient]()
-    shared = SharedConnection(config=config)
+    shared = SharedConnection(config)
 
     async def open_one() -> None:
         async with gate:
-            clients.append(await (shared.connect() if load.is_shared else ClusterClient.connect(config=config)))
+            clients.append(await (shared.open_session() if load.is_shared else ClusterClient.connect(config=config)))
             if not len(clients) % _SESSIONS_PER_LINE:
                 emit("progress", replies=len(clients))
 

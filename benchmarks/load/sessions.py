@@ -90,12 +90,12 @@ class SessionLoad(WaitingLoad):
         """Open the sessions, a few at a time, and close them in the end; gives the first one."""
         gate = asyncio.Semaphore(CONNECTING_LIMIT)
         config = ClientConfig(endpoints=tuple(endpoints), connect_timeout_s=connect_timeout_s, client_info="benchmark")
-        shared = SharedConnection(config=config)
+        shared = SharedConnection(config)
 
         async def open_one(session: _Session) -> None:
             async with gate:
                 if is_shared:
-                    session.cluster = await shared.connect(egress_listener=session)
+                    session.cluster = await shared.open_session(egress_listener=session)
                 else:
                     session.cluster = await ClusterClient.connect(egress_listener=session, config=config)
                 self._opened_count += 1

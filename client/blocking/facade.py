@@ -45,7 +45,7 @@ _END_MARGIN_S: Final = 5.0
 _CLOSE_TIMEOUT_S: Final[float] = inspect.signature(ClientConfig).parameters["close_timeout_s"].default
 
 TWINS: Final[dict[type, type[Blocking]]] = {}
-_twin_names: Final = {"AsyncIterator": "Iterator", "asyncio.Event": "BlockingEvent", "Connecting": "SyncClusterClient"}
+_twin_names: Final = {"AsyncIterator": "Iterator", "asyncio.Event": "BlockingEvent"}
 """Names in annotations, and what stands for them here."""
 
 
@@ -238,10 +238,10 @@ TWINS[asyncio.Event] = BlockingEvent
 class BlockingClient(Blocking):
     """A client with a thread of its own, or one that another client gave, on the thread of that one.
 
-    The class of a client is called with the arguments of the asyncio class, or of its `connect`, and opens the client.
-    It works in a notebook, too, where a loop runs in the main thread already. `with` is not needed: `close` it, or
-    forget it, or end the interpreter, and it is closed. Any thread may use it, several at once. A fork of the process
-    cannot use it, and its `close` does nothing there.
+    `connect` takes the arguments of the asyncio class's, and opens the client. It works in a notebook, too, where a
+    loop runs in the main thread already. `with` is not needed: `close` it, or forget it, or end the interpreter, and it
+    is closed. Any thread may use it, several at once. A fork of the process cannot use it, and its `close` does nothing
+    there.
     """
 
     _is_first = False
@@ -249,8 +249,8 @@ class BlockingClient(Blocking):
 
     def __init_subclass__(cls, *, of: type | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(of=of, **kwargs)
-        if of is not None and "__init__" not in vars(cls):
-            cls.__init__ = _constructor(of)  # type: ignore[method-assign]
+        if of is not None:
+            cls.connect = classmethod(_connect_of(of))  # type: ignore[attr-defined]
 
     def _open(self, open_client: Callable[[], Awaitable[Any]], close_timeout_s: float) -> None:
         """Start the thread, and have it open the asyncio client."""
@@ -368,32 +368,34 @@ def _method(of: type, name: str, function: Callable[..., Any]) -> Callable[..., 
     return method
 
 
-def _constructor(of: Any) -> Callable[..., None]:  # Any: has a `connect`, or is entered itself
-    """Make the constructor of a client: it takes the arguments of the asyncio class, or of its `connect`."""
-    is_connected = isinstance(inspect.getattr_static(of, "connect", None), classmethod)
-    source = of.connect if is_connected else of.__init__
+def _connect_of(of: Any) -> Callable[..., Any]:  # Any: has a `connect`
+    """Make the `connect` of a blocking client, which takes the arguments of the asyncio one and waits for it."""
 
-    def __init__(self: BlockingClient, *arguments: Any, **settings: Any) -> None:  # noqa: N807
-        kind: Any = self._of  # Any: that of a subclass may be another than `of`
-        make = kind.connect if is_connected else kind
+    def connect(cls: type[BlockingClient], *arguments: Any, **settings: Any) -> BlockingClient:
         config = settings.get("config")
-        close_timeout_s = _CLOSE_TIMEOUT_S if config is None else config.close_timeout_s
-        self._open(lambda: make(*arguments, **settings).__aenter__(), close_timeout_s)
+        close_timeout_s = settings.get("close_timeout_s", _CLOSE_TIMEOUT_S)
+        made = cls.__new__(cls)
+        kind: Any = cls._of  # Any: that of a subclass may be another than `of`
+        made._open(
+            lambda: kind.connect(*arguments, **settings), close_timeout_s if config is None else config.close_timeout_s
+        )
+        return made
 
-    parameters = [*inspect.signature(source).parameters.values()]
-    if is_connected:
-        parameters.insert(0, inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD))
-    __init__.__doc__ = (
-        f"Open the client. Arguments and errors are those of `{of.__name__}{'.connect' * is_connected}`.\n\n"
+    connect.__doc__ = (
+        f"Open the client. Arguments and errors are those of `{of.__name__}.connect`.\n\n"
         "Functions that you pass are called in the client's own thread."
     )
-    __init__.__signature__ = inspect.Signature(parameters, return_annotation="None")  # type: ignore[attr-defined]
-    return __init__
+    own = inspect.Parameter("cls", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    connect.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [own, *inspect.signature(of.connect).parameters.values()], return_annotation="Self"
+    )
+    return connect
 
 
 def _blocking_type(annotation: Any) -> str:  # Any: as `inspect` gives it
     """Write an annotation with the blocking classes in the place of the asyncio ones."""
-    return re.sub(r"[\w.]+", lambda found: _twin_names.get(found[0], found[0]), str(annotation))
+    awaited = re.sub(r"^Connecting\[(.*)\]$", r"\1", str(annotation))
+    return re.sub(r"[\w.]+", lambda found: _twin_names.get(found[0], found[0]), awaited)
 
 
 def _summary(function: Callable[..., Any]) -> str:

@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, Unpack
 
-from ...service_api.errors import LocalProtocolError
+from ...service_api.connecting import ClosedAtExit, Connecting
+from ...service_api.errors import ConfigurationError, LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
 from ...service_api.groups.key_hash import GroupKey
 from ...service_api.groups.ports import group_endpoint
 from ..cluster_client import ClusterClient
-from ..config import ClientConfig, client_config
+from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..egress import EgressListener
 from ..protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
@@ -31,10 +31,10 @@ class OverClient(Protocol):
 C = TypeVar("C", bound=OverClient)
 
 
-class GroupedClient:
+class GroupedClient(ClosedAtExit):
     """Sessions with the groups of a cluster: each message goes to the group that owns its key.
 
-        async with GroupedClient(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
+        async with GroupedClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as groups:
             reply = await groups.request("account-17", b"deposit 5", timeout_s=5)
             client = await groups.for_key("account-17")  # the ClusterClient of its group
 
@@ -45,73 +45,73 @@ class GroupedClient:
     Messages to one group are handled in the order of their offers, as with `ClusterClient`. **Nothing orders messages
     to different groups**, also those of one caller.
 
-    It lives on the event loop that enters it.
+    It lives on the event loop that made it.
     """
 
     def __init__(
         self,
-        endpoints: str | Sequence[str] = (),
+        config: ClientConfig,
+        table: GroupTable,
         *,
-        group_count: int | None = None,
         make_egress_listener: Callable[[Group], EgressListener] | None = None,
-        config: ClientConfig | None = None,
     ) -> None:
-        """Take endpoints of group 0, or a configuration, which holds for every session.
-
-        With a `group_count` a cluster with another number of groups refuses, and group 0 need not be up to begin;
-        without one the cluster says how many there are. `make_egress_listener` makes the listener of each session;
-        without it messages come through `egress()` of each client.
-
-        Raises:
-            ConfigurationError: an argument cannot be used.
-        """
-        self._config = client_config(config, endpoints)
-        self._first_config = first_config(self._config, group_count)
-        self._table = None if group_count is None else GroupTable(group_count)
+        """Take the configuration of each session, with endpoints of group 0; applications call `connect`."""
+        self.table: Final = table
+        """Takes keys to groups."""
+        self._config = config
         self._make_egress_listener = make_egress_listener
         self._clients: dict[int, ClusterClient] = {}
         self._typed: dict[tuple[type[OverClient], int], OverClient] = {}
         self._opening: dict[int, asyncio.Lock] = {}
         self._is_closed = False
 
-    def __repr__(self) -> str:
-        count = None if self._table is None else self._table.group_count
-        return f"<GroupedClient groups={count} sessions={sorted(self._clients)}>"
+    @classmethod
+    @with_connect_settings
+    def connect(
+        cls,
+        endpoints: str | Sequence[str] = (),
+        *,
+        group_count: int | None = None,
+        make_egress_listener: Callable[[Group], EgressListener] | None = None,
+        **settings: Unpack[ConnectSettings],
+    ) -> Connecting[GroupedClient]:
+        """Find out how many groups there are; enter what this gives with `async with`, or await it.
 
-    async def __aenter__(self) -> GroupedClient:
-        """Find out how many groups there are, unless that is known.
+        The arguments are those of `ClusterClient.connect`, with endpoints of group 0, and hold for every session. With
+        a `group_count` a cluster with another number of groups refuses, and group 0 need not be up to begin; without
+        one the cluster says how many there are. `make_egress_listener` makes the listener of each session; without it
+        messages come through `egress()` of each client.
 
         Raises:
+            ConfigurationError: an argument cannot be used.
+
+        Raises, when entered or awaited:
             ConfigurationError: the endpoints are those of another group than 0.
             ConnectTimeoutError: no member of group 0 opened a session in time.
             ConnectRejectedError: the cluster refused.
         """
-        if self._table is None:
-            client = await ClusterClient.connect(config=self._first_config)
+        config = client_config(endpoints, settings)
+        first = first_config(config, group_count)
+
+        async def make() -> GroupedClient:
+            if group_count is not None:
+                return cls(config, GroupTable(group_count), make_egress_listener=make_egress_listener)
+            client = await ClusterClient.connect(config=first)
             try:
-                self._table = learn_table(client.group, self._config)
-            finally:
-                if self._table is None or self._make_egress_listener is not None:
-                    await client.aclose()
-                else:
-                    self._clients[0] = client
-        return self
+                made = cls(config, learn_table(client.group, config), make_egress_listener=make_egress_listener)
+            except ConfigurationError:
+                await client.aclose()
+                raise
+            if make_egress_listener is None:
+                made._clients[0] = client
+            else:
+                await client.aclose()
+            return made
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
+        return Connecting(make)
 
-    @property
-    def table(self) -> GroupTable:
-        """Takes keys to groups.
-
-        Raises:
-            LocalProtocolError: the client was not entered, so it does not know how many groups there are.
-        """
-        if self._table is None:
-            raise LocalProtocolError("this client does not know the groups yet: enter it with `async with`")
-        return self._table
+    def __repr__(self) -> str:
+        return f"<GroupedClient groups={self.group_count} sessions={sorted(self._clients)}>"
 
     @property
     def group_count(self) -> int:
@@ -159,7 +159,7 @@ class GroupedClient:
             ConfigurationError: there is no such group.
             ConnectTimeoutError: no member of the group opened a session in time; says what each endpoint answered.
             ConnectRejectedError: the group refused, or is another one than was expected; says which.
-            LocalProtocolError: this client is closed, or was not entered.
+            LocalProtocolError: this client is closed.
         """
         client = self._clients.get(group_index)
         if client is None or client.is_closed:

@@ -17,6 +17,9 @@ from .neighbours import Neighbours
 _FOLLOWER_KEEP_ALIVES: Final = 4
 """While the session has a leader, one in so many goes to members that do not lead."""
 
+_MANY_FAILURES: Final = 32
+"""So many that the next dial backs off as long as any does."""
+
 _SPARED_S: Final = 0.5
 """How long a member that is gone is not dialled, less a random half, while another one is connected."""
 
@@ -48,6 +51,9 @@ class MemberLink:
     closing_reason: str = ""
     """Why the member is about to close the connection, where it has said so."""
 
+    wrong_port: str = ""
+    """The reason why clients have no sessions at this port, once it has said so; empty for an ingress."""
+
     failure_count: int = 0
     """Dials and connections lost since the last connection that carried something."""
 
@@ -71,6 +77,11 @@ class MemberLink:
         self.closing_reason = ""
         before = f"; before that {self.outcome}" if self.failure_count else ""
         self.outcome = f"connected, no answer{before}"
+
+    def on_wrong_port(self, reason: str) -> None:
+        """Note that this is no ingress: it is dialled as seldom as a member that does not answer for long."""
+        self.wrong_port = reason
+        self.failure_count = _MANY_FAILURES
 
     def on_down(self, reason: str, *, dial_at_ns: int) -> None:
         """Forget the connection and what was not sent on it; plan the next dial."""

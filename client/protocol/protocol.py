@@ -41,6 +41,7 @@ from ...service_api.types import (
     MemberId,
     TermId,
 )
+from ...service_api.wire.client_end import WRONG_PORT_ID
 from ...service_api.wire.frame import ReadableBuffer
 from ...service_api.wire.message import peek_header
 from ...service_api.wire.queries import QueryResponse
@@ -430,7 +431,7 @@ class ClientProtocol:
                 self._search.on_redirect(link, leader, self._times.now_ns)
                 self._poll_connecting(self._times.now_ns)
             case code:
-                error = ConnectRejectedError("UNKNOWN" if code is None else code.name, event.detail)
+                error = self._identity.rejection("UNKNOWN" if code is None else code.name, event.detail)
                 self._finish("refused by the cluster", error)
 
     def _on_challenge(self, link: MemberLink, event: Challenge) -> None:
@@ -522,11 +523,16 @@ class ClientProtocol:
 
     def _on_session_event(self, link: MemberLink, event: SessionEvent) -> None:
         is_answer = event.correlation_id in self._correlation_ids
-        if event.code is EventCode.ERROR and event.correlation_id == NULL_VALUE:
+        if event.code is EventCode.ERROR and event.correlation_id in (NULL_VALUE, WRONG_PORT_ID):
             link.closing_reason = event.detail
+            if event.correlation_id == WRONG_PORT_ID:
+                link.on_wrong_port(event.detail)
         if self.state is ClientState.CONNECTING:
             if is_answer:
                 self._on_connect_answer(link, event)
+            elif all(each.wrong_port for each in self._links):
+                reasons = "; ".join(f"{each.endpoint}: {each.wrong_port}" for each in self._links)
+                self._finish("no ingress", ConnectRejectedError("WRONG_PORT", reasons))
         elif self.state is ClientState.CLOSED:
             return
         elif event.cluster_session_id != self.session.cluster_session_id:

@@ -5,11 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ...service_api.access.credentials import CREDENTIALS_ADVICE, advise, describe_unanswered
 from ...service_api.cluster_id import parse_cluster_id, with_cluster_id
 from ...service_api.groups.demand import with_group
 from ...service_api.types import ClusterSessionId, CorrelationId, TermId
 from ...service_api.wire.message import message_header, message_struct
-from ...service_api.wire.session import Challenge, ChallengeResponse, SessionCloseRequest, SessionKeepAlive
+from ...service_api.wire.session import (
+    Challenge,
+    ChallengeResponse,
+    EventCode,
+    SessionCloseRequest,
+    SessionKeepAlive,
+)
 from ...service_api.wire.session_token import token_channel
 from ..config import ClientConfig
 from ..errors import ConnectRejectedError
@@ -89,6 +96,11 @@ class SessionIdentity:
         credentials = self._config.credentials
         return credentials if isinstance(credentials, bytes) else credentials.encoded_credentials()
 
+    def rejection(self, code: str, detail: str) -> ConnectRejectedError:
+        """Make the error of a refused connect; a client that has passed no credentials learns which there are."""
+        is_rejected = code == EventCode.AUTHENTICATION_REJECTED.name
+        return ConnectRejectedError(code, detail, advise(self.encoded_credentials()) if is_rejected else "")
+
     def answer(self, challenge: Challenge) -> bytes:
         """Encode the response to a challenge.
 
@@ -98,7 +110,7 @@ class SessionIdentity:
         credentials = self._config.credentials
         on_challenge = self._config.on_challenge if isinstance(credentials, bytes) else credentials.on_challenge
         if on_challenge is None:
-            raise ConnectRejectedError("CHALLENGE", "no on_challenge was given to answer it")
+            raise ConnectRejectedError("CHALLENGE", describe_unanswered(self.encoded_credentials()), CREDENTIALS_ADVICE)
         try:
             encoded_credentials = on_challenge(challenge.encoded_challenge)
         except Exception as error:

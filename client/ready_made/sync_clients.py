@@ -1,6 +1,6 @@
 """Clients of the services that are ready to run, for code without asyncio.
 
-with SyncQueueClient(["127.0.0.1:9000"]) as queues:
+with SyncQueueClient.connect(["127.0.0.1:9000"]) as queues:
     for job in queues.consume("mail"):
         deliver(job.body)
         job.ack()

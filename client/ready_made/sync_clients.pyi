@@ -1,6 +1,6 @@
 """Clients of the services that are ready to run, for code without asyncio.
 
-with SyncQueueClient(["127.0.0.1:9000"]) as queues:
+with SyncQueueClient.connect(["127.0.0.1:9000"]) as queues:
     for job in queues.consume("mail"):
         deliver(job.body)
         job.ack()
@@ -11,6 +11,7 @@ Written by `python -m tests.blocking_stubs`.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import Self, Unpack
 
 from ...service_api.ready_made.counters.messages import AdmissionAnswer, Counted, RateLimit
 from ...service_api.ready_made.kv.messages import KvChange, KvCompare, KvEntry, KvOperation, TransactionAnswer
@@ -24,14 +25,15 @@ from ...service_api.ready_made.queue.messages import (
     ReceivedMessage,
 )
 from ..blocking.facade import Blocking, BlockingEvent, BlockingIterator, BlockingScope
-from ..config import ClientConfig
+from ..config import ConnectSettings
 from ..typed.sync_typed_client import SyncTypedClient
 from .kv import Text
 
 class SyncCountersClient(SyncTypedClient):
     """Counters and rate limits, for code without asyncio."""
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `CountersClient.connect`.
 
         Functions that you pass are called in the client's own thread.
@@ -147,7 +149,8 @@ class SyncKvWatch(BlockingScope, BlockingIterator[KvChange]):
 class SyncKvClient(SyncTypedClient):
     """A key-value store, for code without asyncio."""
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `KvClient.connect`.
 
         Functions that you pass are called in the client's own thread.
@@ -282,7 +285,8 @@ class SyncLeading(SyncHeldLock):
 class SyncLocksClient(SyncTypedClient):
     """Locks, for code without asyncio."""
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `LocksClient.connect`.
 
         Functions that you pass are called in the client's own thread.
@@ -351,7 +355,8 @@ class SyncLocksClient(SyncTypedClient):
 class SyncElectionClient(SyncLocksClient):
     """Leader election, for code without asyncio."""
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `ElectionClient.connect`.
 
         Functions that you pass are called in the client's own thread.
@@ -445,7 +450,8 @@ class SyncQueueJob(Blocking):
 class SyncQueueClient(SyncTypedClient):
     """Queues and schedules, for code without asyncio: `consume` in a thread is what `work` is with asyncio."""
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `QueueClient.connect`.
 
         Functions that you pass are called in the client's own thread.

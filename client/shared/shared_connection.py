@@ -21,14 +21,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from types import TracebackType
-from typing import Self
+from typing import Unpack
 
+from ...service_api.access.credentials import CredentialsSupplier
+from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.errors import BackPressureError, LocalProtocolError
-from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
+from ..cluster_client import SYSTEM_RANDOM, ClusterClient, open_client
 from ..conductor import ClientConductor
-from ..config import ClientConfig, client_config
-from ..credentials import CredentialsSupplier
+from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..egress import EgressListener
 from ..protocol.client_state import ClientState
 from ..protocol.protocol import ClientProtocol
@@ -46,11 +46,11 @@ from .shared_link import SharedLink
 _BASE_LIMIT = 1 << 20
 
 
-class SharedConnection:
+class SharedConnection(ClosedAtExit):
     """One connection to each member of a cluster, with any number of sessions on it.
 
-        async with SharedConnection(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
-            async with shared.connect(client_info="user 17") as cluster:
+        async with SharedConnection.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
+            async with shared.open_session(client_info="user 17") as cluster:
                 reply = await cluster.request(b"1", timeout_s=5)
 
     It lives on the event loop that runs when its first session is opened. Sessions are opened and closed at any time;
@@ -62,16 +62,11 @@ class SharedConnection:
     `client_session_limit`, 2,500.
     """
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
-        """Take endpoints as `ClusterClient.connect` does, or a configuration, which holds for every session.
-
-        Raises:
-            ConfigurationError: an argument cannot be used.
-        """
-        made = client_config(config, endpoints)
-        self._secret = made.make_secret()
-        self._config = replace(made, make_secret=lambda: self._secret)
-        self._random = made.random or SYSTEM_RANDOM.random
+    def __init__(self, config: ClientConfig) -> None:
+        """Take a configuration, which holds for every session; applications call `connect`."""
+        self._secret = config.make_secret()
+        self._config = replace(config, make_secret=lambda: self._secret)
+        self._random = config.random or SYSTEM_RANDOM.random
         self._base = int(self._random() * _BASE_LIMIT)
         self._next_number = 0
         self._sessions: dict[int, SharedSession] = {}
@@ -90,6 +85,26 @@ class SharedConnection:
         self._ending: dict[asyncio.Future[None], None] = {}
         """Cancelled dials and closed connections that have not come to their end."""
 
+    @classmethod
+    @with_connect_settings
+    def connect(
+        cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]
+    ) -> Connecting[SharedConnection]:
+        """Make ready for sessions, with the arguments of `ClusterClient.connect`; what they say holds for each session.
+
+        Enter what this gives with `async with`, or await it and call `aclose` in the end. Members are dialled when the
+        first session is opened.
+
+        Raises:
+            ConfigurationError: an argument cannot be used.
+        """
+        config = client_config(endpoints, settings)
+
+        async def make() -> SharedConnection:
+            return cls(config)
+
+        return Connecting(make)
+
     def __repr__(self) -> str:
         return f"<SharedConnection sessions={len(self._sessions)} links={len(self._links)}>"
 
@@ -98,26 +113,18 @@ class SharedConnection:
         """How many sessions are open, or are being opened or closed."""
         return len(self._sessions)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    def connect(
+    def open_session(
         self,
         *,
         egress_listener: EgressListener | None = None,
         credentials: bytes | CredentialsSupplier | None = None,
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str | None = None,
-    ) -> Connecting:
+    ) -> Connecting[ClusterClient]:
         """Open a session.
 
         Enter what this gives with `async with`, or await it and call `aclose` in the end. What is given counts for
-        this session, in place of what the configuration says. Raises, when entered or awaited, what
+        this session, in place of what the connection was given. Raises, when entered or awaited, what
         `ClusterClient.connect` does, and:
 
             LocalProtocolError: the shared connection is closed, or belongs to another event loop.
@@ -128,7 +135,7 @@ class SharedConnection:
             config = replace(config, credentials=credentials, on_challenge=on_challenge)
         if client_info is not None:
             config = replace(config, client_info=client_info)
-        return Connecting(config, egress_listener, connections=self)
+        return Connecting(lambda: self._open_session(config, egress_listener))
 
     async def aclose(self) -> None:
         """Close every session, then the connections. More calls do nothing.
@@ -156,7 +163,7 @@ class SharedConnection:
 
     # --- sessions
 
-    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
+    async def _open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
         """Open one more session, by the connections that stand: the members may have moved since the first one.
 
         Members take one request at a time until a session is open on a connection.

@@ -29,13 +29,23 @@ class UnknownServiceError(ServiceError):
     values: list[Any]
 
 
+def wrong_call(message: object, used: str, *, takes: type, other: str) -> LocalProtocolError:
+    """Make the error of a message that was passed to the wrong one of `call` and `ask`."""
+    kind, shown = (message, "") if isinstance(message, type) else (type(message), "(...)")
+    is_message = issubclass(kind, Command | Query)
+    remedy = (
+        f"use {other}({kind.__name__}{shown})"
+        if is_message and not issubclass(kind, takes)
+        else (f"pass {kind.__name__}(...), an instance of the class" if is_message else "pass a message of the service")
+    )
+    return LocalProtocolError(f"{used}({kind.__name__}{shown}) expected a {takes.__name__}: {remedy}")
+
+
 class Route:
     """How one class of commands or queries is sent to its service, and the replies are read."""
 
     def __init__(self, message: type) -> None:
         self._kind = PayloadKind.QUERY if issubclass(message, Query) else PayloadKind.COMMAND
-        if not issubclass(message, Command | Query):
-            raise LocalProtocolError(f"{message.__name__}: expected a Command or a Query")
         self.reply: ValueCodec[Any] = ValueCodec(reply_of(message), f"the reply to {message.__qualname__}")
         self.codec: MessageCodec[Any] = MessageCodec(message, self.reply.schema)
         self._reply_header = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint

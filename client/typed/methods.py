@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from ...service_api.typed import Command, Query
+from .exchange import wrong_call
 from .sync_typed_client import SyncTypedClient
 from .typed_client import TypedClient
 
@@ -37,10 +38,22 @@ class Method(Generic[P, R]):
 
 
 def calls(command: Callable[P, Command[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a command: with the parameters of its class, and its reply."""
+    """Declare a method of a client that sends a command: with the parameters of its class, and its reply.
+
+    Raises:
+        LocalProtocolError: it is a `Query`: use `asks`.
+    """
+    if isinstance(command, type) and issubclass(command, Query):
+        raise wrong_call(command, "calls", takes=Command, other="asks")
     return Method(command, "call")
 
 
 def asks(query: Callable[P, Query[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a query: with the parameters of its class, and its reply."""
+    """Declare a method of a client that sends a query: with the parameters of its class, and its reply.
+
+    Raises:
+        LocalProtocolError: it is a `Command`: use `calls`.
+    """
+    if isinstance(query, type) and issubclass(query, Command):
+        raise wrong_call(query, "asks", takes=Query, other="calls")
     return Method(query, "ask")

@@ -7,9 +7,9 @@ from .typed_client import TypedClient
 
 
 class SyncTypedClient(BlockingTyped, of=TypedClient):
-    """A session with a typed service, for code without asyncio. It connects when it is made.
+    """A session with a typed service, for code without asyncio.
 
-    with SyncBankClient(["127.0.0.1:9000"]) as bank:
+    with SyncBankClient.connect(["127.0.0.1:9000"]) as bank:
         print(bank.deposit(account="a", amount=5))
 
     Its services are those of `TypedClient`.

@@ -4,23 +4,25 @@ Written by `python -m tests.blocking_stubs`.
 """
 
 from collections.abc import Sequence
+from typing import Self, Unpack
 
 from ...service_api.typed.messages import Command, Query
-from ..config import ClientConfig
+from ..config import ConnectSettings
 from ..sync_clients import SyncClusterClient
 from .blocking import BlockingTyped
 from .typed_client import R
 
 class SyncTypedClient(BlockingTyped):
-    """A session with a typed service, for code without asyncio. It connects when it is made.
+    """A session with a typed service, for code without asyncio.
 
-    with SyncBankClient(["127.0.0.1:9000"]) as bank:
+    with SyncBankClient.connect(["127.0.0.1:9000"]) as bank:
         print(bank.deposit(account="a", amount=5))
 
     Its services are those of `TypedClient`.
     """
 
-    def __init__(self, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None) -> None:
+    @classmethod
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Self:
         """Open the client. Arguments and errors are those of `TypedClient.connect`.
 
         Functions that you pass are called in the client's own thread.

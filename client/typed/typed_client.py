@@ -15,22 +15,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, Unpack
 
+from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.errors import LocalProtocolError
 from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
-from ..config import ClientConfig
+from ..config import ConnectSettings, with_connect_settings
 from ..errors import QueryRefusedError
-from .exchange import EventReader, Exchange, Question, Route, Step
+from .exchange import EventReader, Exchange, Question, Route, Step, wrong_call
 
 R = TypeVar("R")
 T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
-class TypedClient:
+class TypedClient(ClosedAtExit):
     """A session with a typed service.
 
     `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
@@ -61,14 +61,18 @@ class TypedClient:
         return f"<{type(self).__name__} {self.cluster!r}>"
 
     @classmethod
-    def connect(
-        cls, endpoints: str | Sequence[str] = (), *, config: ClientConfig | None = None
-    ) -> TypedConnecting[Self]:
-        """Open a session; enter what this gives with `async with`.
+    @with_connect_settings
+    def connect(cls, endpoints: str | Sequence[str] = (), **settings: Unpack[ConnectSettings]) -> Connecting[Self]:
+        """Open a session; enter what this gives with `async with`, or await it and call `aclose` in the end.
 
-        `endpoints` and `config` are those of `ClusterClient.connect`, and so is what is raised.
+        The arguments are those of `ClusterClient.connect`, and so is what is raised.
         """
-        return TypedConnecting(cls, ClusterClient.connect(endpoints, config=config))
+        below = ClusterClient.connect(endpoints, **settings)
+
+        async def make() -> Self:
+            return cls(await below)
+
+        return Connecting(make)
 
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
         """Have the service run a command, exactly once, and give its reply.
@@ -78,12 +82,15 @@ class TypedClient:
         Raises:
             ServiceError: the service said no, by a class of its own.
             LocalProtocolError: no service, or more than one, has such a message, or another one of that name; says what
-                differs. Or the service that the client is for does not run; says which ones do.
+                differs. Or the service that the client is for does not run; says which ones do. Or it is a `Query`:
+                use `ask`.
             RemoteProtocolError: a field has a value that is not of its type; says which. Nothing was sent.
             RequestFailedError: the service has a mistake, and raised; says what.
 
         Also what `ClusterClient.request` raises.
         """
+        if not isinstance(command, Command):
+            raise wrong_call(command, "call", takes=Command, other="ask")
         route = self._known_route(type(command)) or await self._find_route(type(command))
         answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
         return answer
@@ -104,6 +111,8 @@ class TypedClient:
 
         Also what `ClusterClient.query` raises.
         """
+        if not isinstance(query, Query):
+            raise wrong_call(query, "ask", takes=Query, other="call")
         route = self._known_route(type(query)) or await self._find_route(type(query))
         result = await self.cluster.query(
             route.payload(query),
@@ -171,22 +180,3 @@ class TypedClient:
             return result
         except QueryRefusedError as error:
             raise LocalProtocolError(f"the service is no TypedService: {error}") from error
-
-
-C = TypeVar("C", bound=TypedClient)
-
-
-class TypedConnecting(Generic[C]):
-    """A connect that is entered with `async with`."""
-
-    def __init__(self, kind: type[C], below: Any) -> None:
-        self._kind = kind
-        self._below = below
-
-    async def __aenter__(self) -> C:
-        return self._kind(await self._below.__aenter__())
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._below.__aexit__(kind, error, trace)

@@ -1,9 +1,9 @@
 """Finds an `on_query` that changes the state, by comparing the state before and after each query.
 
 A query runs on one member only, so what it changes, the others do not have. The comparison is for development:
-`trimaran up` and `trimaran sim` do it, `trimaran node` with `check_queries`. It costs as much as the state is large,
-so it takes a tenth of the time at most: after it, queries are answered without it for a while. A service that undoes
-by itself what a query changes, as typed ones do, is never compared.
+`trimaran sim` does it, `trimaran up` for a service of yours, `trimaran node` with `check_queries`. It costs as much as
+the state is large, so it takes a tenth of the time at most: after it, queries are answered without it for a while. A
+service that undoes by itself what a query changes, as typed ones do, is never compared.
 
 Compared is `state_hash`, where the service has one; else what the service writes to a snapshot in memory, up to
 `_STATE_LIMIT_BYTES` of it. A service whose snapshot is longer, or waits for something while it is written, or fails, is

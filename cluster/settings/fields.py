@@ -451,7 +451,7 @@ class WatchingSettings(BaseModel):
         Switch,
         Field(
             description="compare the service's state before and after queries, for at most a tenth of the time; for "
-            "development: `trimaran up` and `trimaran sim` do"
+            "development: `trimaran sim` does, and `trimaran up` for a service of yours"
         ),
     ] = False
     strict: Annotated[

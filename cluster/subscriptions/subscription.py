@@ -20,13 +20,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from random import SystemRandom
-from types import TracebackType
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 from ...archive.errors import ArchiveError, ArchiveErrorCode
 from ...archive.files.reader import MessageJoiner, RecordedMessage
 from ...archive.net.replay_reader import split_frames
 from ...service_api.cluster_id import parse_cluster_id
+from ...service_api.connecting import ClosedAtExit
 from ...service_api.endpoint import Endpoint
 from ...service_api.errors import ClusterError, ConfigurationError, LocalProtocolError
 from ...service_api.net.transport import SOCKETS, NetworkStack
@@ -48,7 +48,7 @@ class _Positioned(Protocol):
 EntryT = TypeVar("EntryT", bound=_Positioned)
 
 
-class LogReading(Generic[EntryT]):
+class LogReading(ClosedAtExit, Generic[EntryT]):
     """Iterates over what `choose` makes of the committed messages of the log; a None of it is passed over."""
 
     def __init__(
@@ -129,14 +129,6 @@ class LogReading(Generic[EntryT]):
         """Read no more."""
         self._is_closed = True
         await self._leave()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def _read_position(self) -> int:

@@ -370,12 +370,12 @@ class MemoryCluster:
     async def connect(self, **settings: Any) -> ClusterClient:
         """Open a session, and return the client. `settings` are fields of `ClientConfig`, such as `credentials`."""
         self._check_loop()
-        return await ClusterClient.connect([], config=self._client_config(settings))
+        return await ClusterClient.connect(config=self._client_config(settings))
 
     def share(self, **settings: Any) -> SharedConnection:
         """Return a connection that sessions share. `settings` are fields of `ClientConfig`."""
         self._check_loop()
-        return SharedConnection(config=self._client_config(settings))
+        return SharedConnection(self._client_config(settings))
 
     def _client_config(self, settings: dict[str, Any]) -> ClientConfig:
         config = {

@@ -70,7 +70,7 @@ async def _send(endpoints: Sequence[str]) -> None:
         connect_timeout_s=REQUEST_TIMEOUT_S,
         credentials=b"web server",
     )
-    async with GroupedClient(config=config) as groups, asyncio.TaskGroup() as tasks:
+    async with GroupedClient.connect(config=config) as groups, asyncio.TaskGroup() as tasks:
         for index in range(GROUP_COUNT):
             await groups.for_group(index)  # both sessions are open before the clock begins
         loop = asyncio.get_running_loop()

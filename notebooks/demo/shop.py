@@ -141,7 +141,7 @@ class BackedUpShop:
             self._end()
 
     def _client(self, where: str) -> SyncCountersClient:
-        return SyncCountersClient(self._clusters[where].endpoints)
+        return SyncCountersClient.connect(self._clusters[where].endpoints)
 
     def _start_agent(self) -> None:
         options = ("--members", self._clusters["shop"].members, "--directory", str(self.backup))

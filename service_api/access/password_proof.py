@@ -45,8 +45,10 @@ def encode_principal(principal: str) -> bytes:
     """Return the bytes of a principal.
 
     Raises:
-        ConfigurationError: it is empty or too long, or holds blanks or what cannot be printed.
+        ConfigurationError: it is no text, is empty or too long, or holds blanks or what cannot be printed.
     """
+    if not isinstance(principal, str):
+        raise ConfigurationError(f"principal={principal!r} of type {type(principal).__name__} expected str")
     encoded = principal.encode("utf-8", "replace")
     if not principal.isprintable() or " " in principal or not 0 < len(encoded) <= PRINCIPAL_LIMIT_BYTES:
         raise ConfigurationError(
@@ -93,9 +95,10 @@ class SaltedSecret:
     client_key: bytes
 
     @classmethod
-    def of(cls, secret: str, salt: bytes, iterations: int) -> Self:
-        """Stretch a secret; slow on purpose."""
-        salted = hashlib.pbkdf2_hmac("sha256", secret.encode("utf-8", "surrogateescape"), salt, iterations)
+    def of(cls, secret: str | bytes, salt: bytes, iterations: int) -> Self:
+        """Stretch a secret, text or the bytes of its UTF-8; slow on purpose."""
+        encoded = secret if isinstance(secret, bytes) else secret.encode("utf-8", "surrogateescape")
+        salted = hashlib.pbkdf2_hmac("sha256", encoded, salt, iterations)
         return cls(_hmac(salted, b"Client Key"))
 
     @property

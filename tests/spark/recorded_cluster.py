@@ -13,7 +13,7 @@ from typing import Final
 from tests.system.cluster_process import TIMEOUT_S, Leadership, SystemCluster
 from tests.waiting import patient, wait_until, within
 from trimaran.client import ClientConfig, ClusterClient
-from trimaran.client.cluster_client import Connecting
+from trimaran.service_api.connecting import Connecting
 
 SERVICE: Final = "tests.system.aeron_sample:AeronSampleService"
 MEMBER_COUNT: Final = 3
@@ -88,7 +88,7 @@ async def record_cluster(data_dir: Path) -> RecordedCluster:
     return found
 
 
-def _client(cluster: SystemCluster, *, keep_alive_interval_s: float = 0.2) -> Connecting:
+def _client(cluster: SystemCluster, *, keep_alive_interval_s: float = 0.2) -> Connecting[ClusterClient]:
     config = ClientConfig(
         endpoints=tuple(cluster.endpoints),
         connect_timeout_s=patient(TIMEOUT_S),

@@ -41,7 +41,7 @@ async def test_scripts_use_every_service_that_is_ready_to_run(data_dir: Path) ->
 
 
 def use_keys(config: ClientConfig) -> None:
-    with SyncKvClient(config=config) as kv, ThreadPoolExecutor(1) as pool:
+    with SyncKvClient.connect(config=config) as kv, ThreadPoolExecutor(1) as pool:
         with kv.watch(prefix="jobs/") as changes:
             watching = pool.submit(lambda: [change.key for change in islice(changes, 50)])
             for number in range(50):
@@ -73,7 +73,7 @@ def close_between(kv: SyncKvClient) -> None:
 
 
 def use_locks(config: ClientConfig) -> None:
-    with SyncLocksClient(config=config) as locks, SyncElectionClient(config=config) as election:
+    with SyncLocksClient.connect(config=config) as locks, SyncElectionClient.connect(config=config) as election:
         with locks.lock("a", value="one", lease_s=patient(DEADLINE_S)) as lock, ThreadPoolExecutor(1) as pool:
             assert isinstance(lock, SyncHeldLock)
             assert ([each.token for each in locks.scan()], lock.lost.is_set()) == ([lock.token], False)
@@ -92,7 +92,7 @@ def use_locks(config: ClientConfig) -> None:
 
 
 def use_queues(config: ClientConfig) -> None:
-    with SyncQueueClient(config=config) as queues, ThreadPoolExecutor(1) as pool:
+    with SyncQueueClient.connect(config=config) as queues, ThreadPoolExecutor(1) as pool:
         receiving = pool.submit(queues.receive, "mail", wait_s=patient(DEADLINE_S))
         first_id = queues.send("mail", "to: ann")
         (job,) = receiving.result(patient(DEADLINE_S))
@@ -116,21 +116,21 @@ def use_queues(config: ClientConfig) -> None:
 
 
 def use_counters(config: ClientConfig) -> None:
-    with SyncCountersClient(config=config) as counters:
+    with SyncCountersClient.connect(config=config) as counters:
         assert (counters.add("visits", 5), counters.add("visits")) == (5, 6)
         assert [(each.name, each.value) for each in counters.scan()] == [("visits", 6)]
 
 
 def share_a_connection(config: ClientConfig) -> None:
-    with SyncSharedConnection(config=config) as shared:
-        with shared.connect(client_info="user 1") as one, shared.connect(client_info="user 2") as two:
+    with SyncSharedConnection.connect(config=config) as shared:
+        with shared.open_session(client_info="user 1") as one, shared.open_session(client_info="user 2") as two:
             assert one.cluster_session_id != two.cluster_session_id
             counters, kv = SyncCountersClient.over(one), SyncKvClient.over(two)
             assert (counters.add("visits"), kv.get("balance")) == (7, b"6")
             assert counters.cluster is one
             assert shared.session_count == 2
         assert (one.is_closed, shared.session_count) == (True, 0)
-        late = shared.connect()
+        late = shared.open_session()
     assert late.is_closed
     with pytest.raises(SessionClosedError):
         late.offer(b"1")

@@ -26,6 +26,7 @@ from trimaran.client import ClientConfig, ConnectRejectedError, GroupedClient, R
 from trimaran.cluster.documents.query import StatusQueryError, query_status
 from trimaran.cluster.settings.config_layers import flag_arguments
 from trimaran.cluster.settings.variables import clean_environment
+from trimaran.service_api.connecting import Connecting
 from trimaran.service_api.groups import Group, GroupTable
 from trimaran.service_api.groups.ports import group_endpoint
 
@@ -124,11 +125,11 @@ class Machines:
 
         await repeat_until(are_leading)
 
-    def client(self, **arguments: int) -> GroupedClient:
+    def client(self, **arguments: int) -> Connecting[GroupedClient]:
         config = ClientConfig(
             endpoints=tuple(self.endpoints), connect_timeout_s=patient(DEADLINE_S), new_leader_timeout_s=patient(60.0)
         )
-        return GroupedClient(config=config, **arguments)  # type: ignore[arg-type]
+        return GroupedClient.connect(config=config, **arguments)  # type: ignore[arg-type]
 
     def processes_of(self, member_id: int, *group_indexes: int) -> list[int]:
         """The pids of a member's groups, or of these, that its log says have started, and that run."""
@@ -223,7 +224,7 @@ async def test_a_client_learns_the_groups_and_is_refused_by_other_ones(machines:
             await client.for_group(0)
 
     def request() -> bytes:
-        with SyncGroupedClient(machines.endpoints) as blocking:
+        with SyncGroupedClient.connect(machines.endpoints) as blocking:
             return blocking.request(key, f"{key} 1".encode(), timeout_s=patient(DEADLINE_S))
 
     assert await asyncio.to_thread(request) == b"2"

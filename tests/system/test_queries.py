@@ -155,7 +155,7 @@ async def test_every_member_answers_and_a_query_is_in_no_log(data_dir: Path) -> 
             await client.query(b"x", timeout_s=patient(60))
 
         def ask() -> QueryResult:
-            with SyncClusterClient(cluster.endpoints) as sync_client:
+            with SyncClusterClient.connect(cluster.endpoints) as sync_client:
                 return sync_client.query(b"", timeout_s=patient(60))
 
         from_a_script = await asyncio.to_thread(ask)

@@ -74,8 +74,8 @@ async def test_requests_of_a_thousand_sessions_run_once_when_their_leader_is_kil
         config = ClientConfig(
             endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(60.0), new_leader_timeout_s=patient(120.0)
         )
-        async with SharedConnection(config=config) as shared:
-            clients = await asyncio.gather(*(shared.connect() for _ in range(SESSIONS)))
+        async with SharedConnection.connect(config=config) as shared:
+            clients = await asyncio.gather(*(shared.open_session() for _ in range(SESSIONS)))
             asking = asyncio.gather(*(ask(client) for client in clients))
             await wait_until(
                 lambda: sum(map(len, answers.values())) >= SESSIONS, timeout_s=60, what=lambda: f"answers: {shared!r}"
@@ -102,8 +102,8 @@ async def test_sessions_open_in_a_program_whose_tasks_start_eagerly(data_dir: Pa
         await cluster.wait_for_leader()
         loop.set_task_factory(factory)
         try:
-            async with within(60), SharedConnection(config=config_of(cluster)) as shared:
-                clients = await asyncio.gather(*(shared.connect() for _ in range(3)))
+            async with within(60), SharedConnection.connect(config=config_of(cluster)) as shared:
+                clients = await asyncio.gather(*(shared.open_session() for _ in range(3)))
                 answers = [Answer(*ANSWER.unpack(await client.request(b"request"))) for client in clients]
         finally:
             loop.set_task_factory(None)
@@ -116,8 +116,8 @@ async def test_sessions_of_a_shared_connection_with_tls_are_who_its_certificate_
     async with certified.cluster() as cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
         tls = certified.issuer.of(CallerRole.CLIENT, "gateway")
-        async with SharedConnection(config=config_of(cluster, tls=tls)) as shared:
-            clients = await asyncio.gather(*(shared.connect() for _ in range(FEW)))
+        async with SharedConnection.connect(config=config_of(cluster, tls=tls)) as shared:
+            clients = await asyncio.gather(*(shared.open_session() for _ in range(FEW)))
             found = await principals(cluster, leader_id)
             assert found == {client.cluster_session_id: "gateway" for client in clients}
 
@@ -135,10 +135,10 @@ async def test_sessions_of_a_shared_connection_have_a_password_each_and_a_wrong_
     settings = {"authenticator": "password", "secrets_file": str(tmp_path / "secrets")}
     async with SystemCluster(data_dir, settings=settings) as cluster:
         leader_id = (await cluster.wait_for_leader()).leader_member_id
-        async with SharedConnection(config=config_of(cluster)) as shared:
+        async with SharedConnection.connect(config=config_of(cluster)) as shared:
 
             async def log_in(user: str, secret: str) -> ClusterClient:
-                return await shared.connect(credentials=PasswordCredentials(user, secret))
+                return await shared.open_session(credentials=PasswordCredentials(user, secret))
 
             wrong = [asyncio.create_task(log_in(user, "wrong")) for user in users[:3]]
             clients = await asyncio.gather(*(log_in(user, f"secret of {user}") for user in users))

@@ -36,7 +36,7 @@ async def test_the_bank_of_the_examples_survives_its_leader(data_dir: Path) -> N
             assert (await client.balance("bob")).amount == 0
 
         def use_from_a_script() -> list[int]:
-            with bank["SyncBankClient"](config=config) as client:
+            with bank["SyncBankClient"].connect(config=config) as client:
                 return [client.transfer("alice", "bob", 30).amount, client.balance("bob").amount]
 
         left, bobs = await asyncio.to_thread(use_from_a_script)

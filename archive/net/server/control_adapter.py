@@ -18,7 +18,8 @@ from ....service_api.documents.document import printable_line
 from ....service_api.errors import RemoteProtocolError
 from ....service_api.net.connection_gate import AcceptedConnection
 from ....service_api.types import NULL_VALUE
-from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP, TYPE_STATUS
+from ....service_api.wire.client_end import WRONG_PORT_ID, encode_client_end, find_wrong_port
+from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_STATUS
 from ....service_api.wire.link_frames import SetupFrame, StatusFrame
 from ....service_api.wire.message import Message, decode_message, registry_of
 from ....service_api.wire.stream import StreamFrame
@@ -107,14 +108,32 @@ class ControlAdapter:
                 if frame is None:
                     break
                 if not is_set_up:
-                    _check_setup(frame, self._server.cluster_id(), self._server.whole_cluster_id)
                     is_set_up = True
+                    self._check_setup(frame)
                 else:
                     await self._on_frame(frame)
             if session.stream is None:
                 await session.drain()
             else:
                 await session.stream.wait_for_room()
+
+    def _check_setup(self, frame: StreamFrame) -> None:
+        """Refuse a connection that was not meant for an archive, or for another cluster's; tell a client of a cluster.
+
+        Raises:
+            RemoteProtocolError: it is refused.
+        """
+        server, setup = self._server, SetupFrame.decode(frame.raw)
+        wrong_port = find_wrong_port(setup, server.port_name, server.find_ingress())
+        if wrong_port is not None:
+            self._session.write(encode_client_end(wrong_port, correlation_id=WRONG_PORT_ID))
+            self._session.is_closed = True
+            self._session.accepted.log_ended("archive_session.refused", wrong_port)
+            return
+        if setup.stream_id != CONTROL_STREAM_ID:
+            raise RemoteProtocolError(f"setup: stream_id={setup.stream_id} expected={CONTROL_STREAM_ID}")
+        if is_other_cluster(setup.cluster_id, server.cluster_id(), whole=server.whole_cluster_id):
+            raise RemoteProtocolError(describe_other_cluster(server.cluster_id(), expected=setup.cluster_id))
 
     def _take_frame(self) -> StreamFrame | None:
         """Take a control frame; what is of the stream is left to that."""
@@ -271,12 +290,3 @@ def _describe_parameters(request: Message) -> dict[str, object]:
     fields = request.model_dump(exclude={"control_session_id", "correlation_id"}).items()
     named = {name: printable_line(value) for name, value in fields if isinstance(value, str)}
     return {**named, **{name: int(value) for name, value in fields if isinstance(value, int)}}
-
-
-def _check_setup(frame: StreamFrame, cluster_id: int, whole_cluster_id: int) -> None:
-    """Refuse a connection that was not meant for an archive, or for another cluster's."""
-    setup = SetupFrame.decode(frame.raw)
-    if frame.type != TYPE_SETUP or setup.stream_id != CONTROL_STREAM_ID:
-        raise RemoteProtocolError(f"setup: stream_id={setup.stream_id} expected={CONTROL_STREAM_ID}")
-    if is_other_cluster(setup.cluster_id, cluster_id, whole=whole_cluster_id):
-        raise RemoteProtocolError(describe_other_cluster(cluster_id, expected=setup.cluster_id))

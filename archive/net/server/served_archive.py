@@ -69,6 +69,10 @@ class ServedArchive:
     """The cluster that the archive is of; 0 while that is not known. A session that means another one is refused."""
     whole_cluster_id: int = 0
     """The cluster of which that is a group, which a session may mean as well; 0: no group."""
+    port_name: str = "the port of an archive"
+    """The words for this port, for a client of a cluster that dials it."""
+    find_ingress: Callable[[], str] = lambda: ""
+    """The ingress of the member whose archive it is; empty where there is none."""
     counters: Mapping[int, ReplayLimit] = field(default_factory=dict)
     """Positions that replays may be bounded by besides those of recordings, by counter id."""
 

@@ -20,8 +20,8 @@ from ...settings.variables import PASSWORD_VARIABLE, USER_VARIABLE
 from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
 
 _ADVICE: Final = {
-    "CHALLENGE": f": it asks who you are: say --user NAME, and the password in {PASSWORD_VARIABLE}",
-    "AUTHENTICATION_REJECTED": f": look at --user and {PASSWORD_VARIABLE}; after many tries wait a minute",
+    "CHALLENGE": f"it asks who you are: say --user NAME, and the password in {PASSWORD_VARIABLE}",
+    "AUTHENTICATION_REJECTED": f"look at --user and {PASSWORD_VARIABLE}; after many tries wait a minute",
 }
 
 UserOption = Annotated[
@@ -76,7 +76,9 @@ def errors_as_exits() -> Iterator[None]:
     except ServiceError as error:
         fail(str(error), EXIT_FAILED)
     except ConnectRejectedError as error:
-        fail(f"{error}{_ADVICE.get(error.code, '')}", EXIT_REFUSED)
+        advice = _ADVICE.get(error.code)
+        said = str(error) if advice is None else f"cluster session refused: code={error.code}: {advice}"
+        fail(said, EXIT_REFUSED)
     except (ConnectTimeoutError, ClusterTimeoutError, SessionClosedError) as error:
         fail(str(error), EXIT_UNREACHABLE)
     except LocalProtocolError as error:
@@ -92,7 +94,7 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
         typer.Exit: as `errors_as_exits`.
     """
     config = config_of_client(settings, user, timeout_s)
-    with errors_as_exits(), kind(config=config) as client:
+    with errors_as_exits(), kind.connect(config=config) as client:
         yield client
 
 

@@ -39,7 +39,7 @@ REFRESH_INTERVAL_S: Final = 0.5
 STATUS_TIMEOUT_S: Final = 1.0
 EXAMPLE_SERVICE: Final = f"{SERVICE_MODULE}:AccessQuota"
 DEVELOPMENT_LENGTH_BYTES: Final = 16 << 20
-"""Of terms and segments, shorter than the defaults: a development cluster should not take much room."""
+"""Of terms and segments, shorter than the defaults: a cluster in development should not take much room."""
 OWN_SETTINGS: Final = (
     *("member_id", "members", "join", "listen", "directory", "metrics_endpoint", "log_format", "insecure_plaintext"),
     "group",
@@ -102,7 +102,8 @@ def up(
 
     Members get the settings of flags, TRIMARAN_* variables and a TOML file, by default DIR/cluster.toml; this command
     chooses ids, endpoints and directories. Without a service it runs an example. Several services get ids in the order
-    in which you name them. By default terms and segments are 16MiB long, and a query that changes the state fails.
+    in which you name them. For a service of yours terms and segments are 16MiB long, and a query that changes the state
+    fails; services that are ready to run have the defaults of `trimaran node`.
     """
     if services:
         if settings["service"] is not None:
@@ -143,17 +144,20 @@ def _target_of(service: str) -> str:
 def choose_settings(flags: dict[str, Any], config_file: Path) -> dict[str, str]:
     """Return the settings that all members get, as text by name, checked as each member will check them.
 
+    Services that are ready to run get what they get in production; others get what helps to develop them.
+
     Raises:
         ConfigurationError: the user's: an unknown setting, a value that cannot be read, settings that do not fit.
     """
     shared = load_shared_from_flags(flags, file=config_file, own=OWN_SETTINGS)
     if "service" not in shared:
         shared |= {"service": EXAMPLE_SERVICE, "service_dir": str(examples_directory())}
-    shared.setdefault("check_queries", "true")
     shared["service_dir"] = str(Path(shared.get("service_dir", ".")).absolute())
-    term_length = shared.setdefault("term_length_bytes", format_size_bytes(DEVELOPMENT_LENGTH_BYTES))
-    segment_length_bytes = max(parse_size_bytes(term_length), DEVELOPMENT_LENGTH_BYTES)
-    shared.setdefault("segment_length_bytes", format_size_bytes(segment_length_bytes))
+    if not {ready_made.target for ready_made in READY_MADE.values()}.issuperset(shared["service"].split(",")):
+        shared.setdefault("check_queries", "true")
+        term_length = shared.setdefault("term_length_bytes", format_size_bytes(DEVELOPMENT_LENGTH_BYTES))
+        segment_length_bytes = max(parse_size_bytes(term_length), DEVELOPMENT_LENGTH_BYTES)
+        shared.setdefault("segment_length_bytes", format_size_bytes(segment_length_bytes))
     me = {"member_id": 0, "members": parse_members("0=127.0.0.1:1"), "directory": config_file.parent}
     check_settings(me, shared)
     return shared

@@ -120,12 +120,9 @@ class UpView:
 
     def _introduction(self) -> list[str]:
         endpoints, is_grouped = ",".join(self._place.endpoints), self._place.group_count > 1
-        connect = f"from trimaran import SyncClusterClient as C; c = C('{endpoints}'.split(','))"
-        if self._place.certificates is not None:
-            connect = (
-                "from trimaran import ClientConfig, SyncClusterClient as C, TlsSettings; "
-                f"c = C(config=ClientConfig(endpoints={self._place.endpoints!r}, tls=TlsSettings.of_environment()))"
-            )
+        is_secret = self._place.certificates is not None
+        names, tls = (", TlsSettings", ", tls=TlsSettings.of_environment()") if is_secret else ("", "")
+        connect = f"from trimaran import SyncClusterClient as C{names}; c = C.connect('{endpoints}'.split(','){tls})"
         client = f"{connect}; print(c.leader_member_id); c.close()"
         if is_grouped:
             client = client.replace("SyncClusterClient as C", "SyncGroupedClient as C")

@@ -90,6 +90,12 @@ class Roster:
         return self.members[self.member_id]
 
     @property
+    def own_ingress(self) -> str:
+        """This member's ingress endpoint; empty while no configuration has it."""
+        own = self.addresses.get(self.member_id)
+        return "" if own is None else own.ingress
+
+    @property
     def current(self) -> Configuration:
         """What counts: the newest configuration in this member's log."""
         return self.history.current

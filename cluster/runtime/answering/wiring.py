@@ -123,6 +123,8 @@ def make_answers(
         audit=ground.audit,
         cluster_id=lambda: module.ctx.cluster_id,
         whole_cluster_id=module.ctx.whole_cluster_id,
+        port_name=f"the archive port of member {module.ctx.roster.member_id}",
+        find_ingress=lambda: module.ctx.roster.own_ingress,
         counters={COMMIT_POSITION_COUNTER_ID: _watch_commit(agent)},
     )
     metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None

@@ -17,17 +17,10 @@ import structlog
 
 from ....service_api.errors import invariant
 from ....service_api.net.connection_gate import AcceptedConnection
-from ....service_api.types import (
-    EGRESS_STREAM_ID,
-    NULL_VALUE,
-    ClusterSessionId,
-    CorrelationId,
-    MemberId,
-    TermId,
-)
-from ....service_api.wire.frame import encode_message
+from ....service_api.types import NULL_VALUE, ClusterSessionId
+from ....service_api.wire.client_end import encode_client_end
 from ....service_api.wire.message import peek_header
-from ....service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
+from ....service_api.wire.session import SessionConnectRequest
 from ....service_api.wire.session_frame import ingress_prefixes
 from .connection_state import LEGAL_TRANSITIONS, ConnectionState
 from .egress_pipe import MAX_FRAME_LENGTH, EgressPipe
@@ -272,17 +265,8 @@ class ConnectionLife:
             transport.abort()
 
     def _encode_end(self, reason: str, correlation_id: int = NULL_VALUE) -> bytes:
-        event = SessionEvent(
-            cluster_session_id=ClusterSessionId(NULL_VALUE) if self.session_id is None else self.session_id,
-            correlation_id=CorrelationId(correlation_id),
-            leadership_term_id=TermId(NULL_VALUE),
-            leader_member_id=MemberId(NULL_VALUE),
-            code=EventCode.ERROR,
-            version=0,
-            leader_heartbeat_timeout_ns=None,
-            detail=reason,
-        )
-        return encode_message(event.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=MAX_FRAME_LENGTH)
+        session_id = NULL_VALUE if self.session_id is None else self.session_id
+        return encode_client_end(reason, cluster_session_id=session_id, correlation_id=correlation_id)
 
     def _log_refused(self, reason: str) -> None:
         ids = {"connection_id": self.connection_id, "session_id": self.session_id}

@@ -25,6 +25,7 @@ from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
 from ....service_api.net.connection_gate import AcceptedConnection
 from ....service_api.net.transport import Purpose
 from ....service_api.types import CONSENSUS_STREAM_ID, MemberId
+from ....service_api.wire.client_end import WRONG_PORT_ID, encode_client_end, find_wrong_port
 from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP
 from ....service_api.wire.link_frames import SetupFrame
 from ....service_api.wire.message import decode_message, is_of
@@ -80,7 +81,7 @@ class InboundGreeting(InboundProtocol):
         for count, frame in enumerate(frames, 1):
             if connection.peer_id is None:
                 setup = _decode_setup(frame)
-                if self._refuses_other_cluster(setup):
+                if self._refuses_client(setup) or self._refuses_other_cluster(setup):
                     return
                 self._on_setup(setup, frames[count:])
             elif frame.type == TYPE_DATA:
@@ -88,6 +89,17 @@ class InboundGreeting(InboundProtocol):
             if connection.protocol is not self:
                 connection.protocol.take(frames[count:])
                 return
+
+    def _refuses_client(self, setup: SetupFrame) -> bool:
+        """Tell a client that wants a session where the ingress is."""
+        roster = self._parts.heard.roster
+        reason = find_wrong_port(setup, f"the consensus port of member {roster.member_id}", roster.own_ingress)
+        if reason is None:
+            return False
+        self._accepted.log_ended("consensus_link.refused", reason)
+        self._connection.hand_to(Answered(self._connection, "where the ingress is"))
+        self._connection.answer_and_close(encode_client_end(reason, correlation_id=WRONG_PORT_ID))
+        return True
 
     def _refuses_other_cluster(self, setup: SetupFrame) -> bool:
         """Refuse a question that is meant for another cluster; members say in their settings of which they are."""

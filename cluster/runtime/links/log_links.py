@@ -21,11 +21,13 @@ from ....service_api.endpoint import Endpoint
 from ....service_api.net.connection_gate import AcceptedConnection, ConnectionGate
 from ....service_api.net.transport import Listener, NetworkStack, Purpose, as_member_transport, as_stream_transport
 from ....service_api.types import LOG_STREAM_ID, MemberId
+from ....service_api.wire.client_end import WRONG_PORT_ID, encode_client_end, find_wrong_port
 from ....service_api.wire.frame import TYPE_STATUS
 from ....service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
 from ....service_api.wire.stream import FrameParser
 from ...core.log.log_buffer import LogBuffer
 from ...core.log.log_receiver import LogReceiver
+from ...core.vocabulary.roster import Roster
 from ..ground.activities import ActivityScope
 from .dialling import DialledMembers
 from .speaker import audited, expect_own_cluster, expect_speaker
@@ -186,7 +188,7 @@ class LogImage(asyncio.BufferedProtocol):
     def __init__(
         self,
         accepted: AcceptedConnection,
-        check_setup: Callable[[AcceptedConnection, SetupFrame], None],
+        check_setup: Callable[[AcceptedConnection, SetupFrame], str | None],
         on_setup: Callable[[LogImage], None],
         on_closed: Callable[[LogImage, str], None],
         on_frames: Callable[[], None],
@@ -195,6 +197,7 @@ class LogImage(asyncio.BufferedProtocol):
         self._accepted = accepted
         accepted.end = self.abort
         self._check_setup = check_setup
+        """Raises for a connection that is refused, and returns the text for a client that is at the wrong port."""
         self._on_setup = on_setup
         self._on_closed = on_closed
         self._on_frames = on_frames
@@ -234,6 +237,8 @@ class LogImage(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what the loop has received."""
+        if self._is_aborted:
+            return
         self._filled += nbytes
         try:
             if self._receiver is not None:
@@ -266,14 +271,28 @@ class LogImage(asyncio.BufferedProtocol):
 
     def _read_setup(self) -> None:
         setup = SetupFrame.decode(self._buffer)
-        if setup.stream_id != LOG_STREAM_ID:
-            raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={LOG_STREAM_ID}")
-        self._check_setup(self._accepted, setup)
+        wrong_port = self._check_setup(self._accepted, setup)
+        if wrong_port is not None:
+            self._end_client(wrong_port)
+            return
         self.setup = setup
         self._accepted.admit()  # of those that wait to be opened only a few are kept
         self._filled = 0
         self._buffer = bytearray(_RECEIVE_BUFFER_BYTES)
         self._on_setup(self)
+
+    def _end_client(self, reason: str) -> None:
+        """Tell a client where the ingress is, and drop what it sends until it has read that."""
+        assert self._transport is not None
+        # The gate's deadline for a setup frame ends it at the latest. What still comes is dropped: to close with bytes
+        # unread would reset the connection, and the reset would overtake the answer.
+        self._reason, self._is_aborted, self._filled = reason, True, 0
+        self._accepted.log_ended("log_image.refused", reason)
+        self._transport.write(encode_client_end(reason, correlation_id=WRONG_PORT_ID))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
 
     def _pause(self) -> None:
         assert self._transport is not None
@@ -314,6 +333,7 @@ class LogSubscription:
 
     def __init__(
         self,
+        roster: Roster,
         *,
         cluster_id: Callable[[], int],
         audit: AuditTrail,
@@ -322,6 +342,7 @@ class LogSubscription:
         on_image: Callable[[int], None],
         on_closed: Callable[[int, str], None],
     ) -> None:
+        self._roster = roster
         self._cluster_id = cluster_id
         self._audit = audit
         self._on_frames = on_frames
@@ -397,10 +418,18 @@ class LogSubscription:
             image.abort("closed")
         return image
 
-    def _check_setup(self, accepted: AcceptedConnection, setup: SetupFrame) -> None:
+    def _check_setup(self, accepted: AcceptedConnection, setup: SetupFrame) -> str | None:
+        wrong_port = find_wrong_port(
+            setup, f"the {accepted.purpose.value} port of member {self._roster.member_id}", self._roster.own_ingress
+        )
+        if wrong_port is not None:
+            return wrong_port
+        if setup.stream_id != LOG_STREAM_ID:
+            raise RemoteProtocolError(f"setup frame: stream_id={setup.stream_id} expected={LOG_STREAM_ID}")
         with audited(self._audit, accepted, setup):
             expect_own_cluster(setup, self._cluster_id())
             expect_speaker(accepted, setup)
+        return None
 
     def _on_setup(self, image: LogImage) -> None:
         key = image.key

@@ -88,6 +88,7 @@ class LogControl:
         self._cutting = asyncio.Lock()
         """Held while the log is cut back, when for a moment no recording is active."""
         self._live = LogSubscription(
+            ctx.roster,
             cluster_id=lambda: ctx.cluster_id,
             audit=audit,
             on_frames=self._on_frames,
@@ -96,6 +97,7 @@ class LogControl:
             on_closed=self._on_live_closed,
         )
         self._catchup = LogSubscription(
+            ctx.roster,
             cluster_id=lambda: ctx.cluster_id,
             audit=audit,
             on_frames=self._on_frames,

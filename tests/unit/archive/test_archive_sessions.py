@@ -10,6 +10,7 @@ from tests.unit.archive.streams import TERM_LENGTH
 from tests.waiting import let_pass, slowness, until
 from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.archive.format import messages
+from trimaran.archive.net.client import ArchiveClient
 from trimaran.archive.net.replication import replicate
 from trimaran.service_api.authenticator import SessionProxy
 from trimaran.service_api.cluster_id import ClusterId
@@ -67,6 +68,7 @@ async def test_authenticator_turns_away(credentials: bytes) -> None:
                 pass
 
     assert caught.value.code is ArchiveErrorCode.AUTHENTICATION_REJECTED
+    assert ("no credentials=" in str(caught.value)) == (credentials == b"")
 
 
 async def test_challenge_is_answered() -> None:
@@ -78,6 +80,22 @@ async def test_challenge_is_answered() -> None:
                 async with client_of(server, credentials=b"perhaps", on_challenge=wrong):
                     pass
             assert caught.value.code is ArchiveErrorCode.AUTHENTICATION_REJECTED
+
+
+async def test_a_supplier_shows_credentials_and_answers_the_challenge() -> None:
+    class Me:
+        def encoded_credentials(self) -> bytes:
+            return b"perhaps"
+
+        def on_challenge(self, encoded_challenge: bytes) -> bytes:
+            return encoded_challenge + b" me"
+
+    async with serving(authenticator=Doorman()) as server:
+        client = await ArchiveClient.connect(str(server.endpoint), credentials=Me())
+        await client.keep_alive()
+        await client.aclose()
+        with pytest.raises(ArchiveError, match=r"without on_challenge=.*PasswordCredentials"):
+            await ArchiveClient.connect(str(server.endpoint), credentials=b"perhaps")
 
 
 async def test_authorisation_sees_the_principal() -> None:

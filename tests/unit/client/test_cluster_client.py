@@ -13,6 +13,7 @@ from random import Random
 import pytest
 import uvloop
 
+from tests.facts import has_facts
 from tests.unit.client.fake_member import (
     DEADLINE_S,
     FakeCluster,
@@ -163,8 +164,13 @@ async def test_a_refused_connect_raises_the_clusters_reason() -> None:
         answer = session_event(EventCode.AUTHENTICATION_REJECTED, detail="who are you")
         cluster.members[0].connect_answer = answer
 
-        with pytest.raises(ConnectRejectedError, match="code=AUTHENTICATION_REJECTED detail='who are you'"):
+        with pytest.raises(ConnectRejectedError, match="code=AUTHENTICATION_REJECTED detail='who are you'") as caught:
             await ClusterClient.connect(cluster.endpoints)
+        with pytest.raises(ConnectRejectedError) as with_credentials:
+            await ClusterClient.connect(cluster.endpoints, credentials=b"me")
+
+    assert has_facts(caught.value.advice, "no credentials=", "PasswordCredentials", "CredentialsSupplier")
+    assert with_credentials.value.advice == ""
 
 
 @pytest.mark.parametrize("endpoints", [[], ["nonsense"], ["host:0"], ["host:70000"], [":9000"]])

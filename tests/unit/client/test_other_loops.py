@@ -14,6 +14,7 @@ import pytest
 from tests.unit.client.fake_member import fake_cluster
 from trimaran.client import ClusterClient
 from trimaran.client.streams import ConnectionEvents, EgressIterator
+from trimaran.service_api.connecting import ClosedAtExit
 from trimaran.service_api.errors import LocalProtocolError
 
 USES: dict[str, Callable[[ClusterClient], object]] = {
@@ -57,7 +58,8 @@ def test_every_public_method_is_asked() -> None:
     methods = {
         name
         for name, member in inspect.getmembers(ClusterClient, callable)
-        if name in vars(ClusterClient) and (not name.startswith("_") or name in ("__aenter__", "__aexit__"))
+        if name in {**vars(ClosedAtExit), **vars(ClusterClient)}
+        and (not name.startswith("_") or name in ("__aenter__", "__aexit__"))
     }
 
     assert methods == USES.keys() | HARMLESS

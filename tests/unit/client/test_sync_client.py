@@ -89,7 +89,7 @@ class RemoteCluster:
 def connected(**settings: Any) -> Iterator[tuple[RemoteCluster, SyncClusterClient]]:
     with RemoteCluster() as cluster:
         config = ClientConfig(endpoints=tuple(cluster.endpoints), **settings)
-        with SyncClusterClient(config=config) as client:
+        with SyncClusterClient.connect(config=config) as client:
             yield cluster, client
 
 
@@ -146,9 +146,9 @@ def test_errors_of_connecting_are_those_of_the_asyncio_client_and_leave_no_threa
 
         cluster.do(reject)
         with pytest.raises(ConnectRejectedError, match="detail='no'"):
-            SyncClusterClient(cluster.endpoints)
+            SyncClusterClient.connect(cluster.endpoints)
         with pytest.raises(ConnectTimeoutError):
-            SyncClusterClient("127.0.0.1:1", connect_timeout_s=0.01)
+            SyncClusterClient.connect("127.0.0.1:1", connect_timeout_s=0.01)
 
         assert client_threads() == []
 
@@ -285,7 +285,7 @@ def test_a_full_egress_queue_holds_the_member_back() -> None:
 
 def test_a_refused_connection_is_the_message_without_a_traceback_through_the_library() -> None:
     try:
-        SyncClusterClient("127.0.0.1:1", connect_timeout_s=0.1)
+        SyncClusterClient.connect("127.0.0.1:1", connect_timeout_s=0.1)
     except ConnectTimeoutError as error:
         lines = "".join(traceback.format_exception(error)).splitlines()
     else:
@@ -340,7 +340,7 @@ def test_a_challenge_is_answered_in_the_clients_thread() -> None:
 
         with ThreadPoolExecutor(1) as pool:
             connecting = pool.submit(
-                SyncClusterClient, [cluster.endpoints[0]], on_challenge=answer, connect_timeout_s=0.3
+                SyncClusterClient.connect, [cluster.endpoints[0]], on_challenge=answer, connect_timeout_s=0.3
             )
             cluster.until(lambda: bool(cluster.fake.members[0].messages))
             cluster.do(ask)
@@ -376,7 +376,7 @@ def test_a_fork_is_refused_and_its_close_leaves_the_session_alone() -> None:
 
 def test_a_client_that_is_forgotten_closes_its_session() -> None:
     with RemoteCluster() as cluster:
-        client = SyncClusterClient(cluster.endpoints)
+        client = SyncClusterClient.connect(cluster.endpoints)
         client.offer(b"x")
         del client
         gc.collect()
@@ -389,7 +389,7 @@ def test_a_client_that_is_forgotten_closes_its_session() -> None:
 PROGRAM = """
 import sys, threading
 from trimaran import SyncClusterClient
-client = SyncClusterClient(sys.argv[1].split(","))
+client = SyncClusterClient.connect(sys.argv[1].split(","))
 client.offer(b"x")
 waiting = threading.Thread(target=lambda: list(client.egress()), daemon=True)
 waiting.start()

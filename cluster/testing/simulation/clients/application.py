@@ -265,7 +265,7 @@ class Application:
         if self._table.group_count > 1:
             yield partial(GroupSessions.open, table=self._table, random=self._random)
         elif self._shares_connection and self._parallel_count > 1:
-            async with SharedConnection(config=self._draw_config()) as shared:
+            async with SharedConnection.connect(config=self._draw_config()) as shared:
                 yield lambda config, listener: OneSession.open_shared(shared, listener)
         else:
             yield OneSession.open

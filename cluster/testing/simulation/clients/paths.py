@@ -59,7 +59,7 @@ class OneSession:
     @classmethod
     async def open_shared(cls, shared: SharedConnection, listener: EgressListener | None) -> OneSession:
         """Open it over a connection that others use, too; raises one of `NO_SESSION`."""
-        return cls(await shared.connect(egress_listener=listener))
+        return cls(await shared.open_session(egress_listener=listener))
 
     @property
     def is_closed(self) -> bool:
@@ -98,11 +98,10 @@ class GroupSessions:
     async def open(
         cls, config: ClientConfig, listener: EgressListener | None, table: GroupTable, random: Random
     ) -> GroupSessions:
-        """Enter a client; raises one of `NO_SESSION` if it cannot find out how many groups there are."""
+        """Connect a client; raises one of `NO_SESSION` if it cannot find out how many groups there are."""
         told = table.group_count if random.random() < 0.5 else None
         make_listener: Callable[[Group], EgressListener] | None = None if listener is None else lambda group: listener
-        groups = GroupedClient(group_count=told, make_egress_listener=make_listener, config=config)
-        await groups.__aenter__()
+        groups = await GroupedClient.connect(group_count=told, make_egress_listener=make_listener, config=config)
         return cls(groups, table)
 
     async def client_for(self, key: GroupKey) -> ClusterClient:

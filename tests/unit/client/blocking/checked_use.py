@@ -35,7 +35,7 @@ def right(kv: SyncKvClient, locks: SyncLocksClient, queues: SyncQueueClient, gro
         assert_type(lock.lost.wait(timeout_s=None), bool)
     assert_type(queues.receive("mail"), list[SyncQueueJob])
     assert_type(groups.typed_for_key("a", SyncKvClient), SyncKvClient)
-    with SyncSharedConnection("127.0.0.1:9000") as shared, shared.connect(client_info="a") as cluster:
+    with SyncSharedConnection.connect("127.0.0.1:9000") as shared, shared.open_session(client_info="a") as cluster:
         assert_type(cluster, SyncClusterClient)
         assert_type(SyncQueueClient.over(cluster), SyncQueueClient)
     assert_type(subscribe_blocking(["127.0.0.1:9001"], from_position=0), SyncSubscription)
@@ -47,4 +47,4 @@ def wrong(kv: SyncKvClient, queues: SyncQueueClient) -> None:
     kv.aclose()  # type: ignore[attr-defined]
     queues.work("mail", print)  # type: ignore[attr-defined]
     subscribe_blocking(["127.0.0.1:9001"], from_positoin=0)  # type: ignore[call-arg]
-    SyncClusterClient(endpoint="127.0.0.1:9000")  # type: ignore[call-arg]
+    SyncClusterClient.connect(endpoint="127.0.0.1:9000")  # type: ignore[call-arg]

@@ -18,6 +18,7 @@ import pytest
 from tests.unit.client.fake_member import DEADLINE_S
 from tests.waiting import patient, wait_blocking
 from trimaran.client.blocking.facade import Blocking, BlockingClient, BlockingEvent, BlockingIterator, BlockingScope
+from trimaran.service_api.connecting import ClosedAtExit, Connecting
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
 
 
@@ -66,7 +67,7 @@ class Visit:
         self.seen.append("closed")
 
 
-class House:
+class House(ClosedAtExit):
     """A client of a house."""
 
     bell: asyncio.Event
@@ -79,7 +80,12 @@ class House:
         self.released: list[str] = []
         self.is_closed = False
 
-    async def __aenter__(self) -> House:
+    @classmethod
+    def connect(cls, *names: str, config: Any = None) -> Connecting[House]:
+        """Open the house."""
+        return Connecting(cls(*names, config=config)._open)
+
+    async def _open(self) -> House:
         self.bell = asyncio.Event()
         self.thread = threading.current_thread().name
         if not self.rooms:
@@ -161,7 +167,7 @@ HOUSE: Any = SyncHouse  # Any: no stub tells what the facade makes for this test
 
 
 def made() -> Any:
-    return HOUSE("a", "b")
+    return HOUSE.connect("a", "b")
 
 
 def client_threads() -> list[threading.Thread]:
@@ -197,7 +203,7 @@ def test_signatures_are_those_of_the_asyncio_class_with_twins_and_limits() -> No
     assert shown["walk"] == "(self, *, timeout_s: 'float | None' = None) -> 'Iterator[SyncRoom]'"
     assert shown["lease"] == "(self, name: 'str') -> 'AbstractContextManager[SyncRoom]'"
     assert inspect.getdoc(getattr(SyncHouse, "add")) == "Add a room.\n\nSee `House.add`."  # noqa: B009
-    assert str(inspect.signature(SyncHouse)) == "(*names: 'str', config: 'Any' = None) -> 'None'"
+    assert str(inspect.signature(HOUSE.connect)) == "(*names: 'str', config: 'Any' = None) -> 'Self'"
 
 
 def test_a_call_ends_at_its_limit() -> None:
@@ -270,7 +276,7 @@ def test_after_close_calls_are_refused_and_scopes_end_quietly() -> None:
 
 def test_a_client_that_cannot_open_leaves_no_thread() -> None:
     with pytest.raises(ClusterTimeoutError, match="no room"):
-        HOUSE()
+        HOUSE.connect()
 
     assert client_threads() == []
 

@@ -32,7 +32,7 @@ def test_a_number_of_groups_that_is_known_is_demanded_from_the_first_session_on(
 def test_a_configuration_for_one_group_is_refused() -> None:
     """It would be another one's for all the others."""
     with pytest.raises(ConfigurationError, match=r"group=1/4.*config"):
-        GroupedClient(config=group_config(CONFIG, Group(1, 4)))
+        GroupedClient.connect(config=group_config(CONFIG, Group(1, 4)))
 
 
 def test_endpoints_of_another_group_than_the_first_are_refused() -> None:
@@ -42,21 +42,15 @@ def test_endpoints_of_another_group_than_the_first_are_refused() -> None:
         learn_table(Group(1, 4), CONFIG)
 
 
-async def test_a_client_that_was_not_entered_says_so() -> None:
-    """It does not know how many groups there are."""
-    with pytest.raises(LocalProtocolError, match="`async with`"):
-        await GroupedClient(config=CONFIG).for_key("a")
-
-
 async def test_a_key_that_is_none_is_refused_before_anything_is_dialled() -> None:
     """The same error as everywhere."""
     with pytest.raises(LocalProtocolError, match="key=None"):
-        await GroupedClient(config=CONFIG, group_count=4).for_key(None)  # type: ignore[arg-type]
+        await (await GroupedClient.connect(config=CONFIG, group_count=4)).for_key(None)  # type: ignore[arg-type]
 
 
 async def test_a_client_that_is_closed_opens_no_session() -> None:
     """Nobody would close it."""
-    groups = GroupedClient(config=CONFIG, group_count=4)
+    groups = await GroupedClient.connect(config=CONFIG, group_count=4)
     await groups.aclose()
 
     with pytest.raises(LocalProtocolError, match=r"client.*closed"):

@@ -15,7 +15,7 @@ async def test_a_session_opens_again_where_the_members_have_moved_to() -> None:
     async with fake_cluster(2, leader=1) as cluster:
         first, second = cluster.members
         config = ClientConfig(endpoints=(first.endpoint,), connect_timeout_s=2.0)
-        async with GroupedClient(group_count=1, config=config) as groups:
+        async with GroupedClient.connect(group_count=1, config=config) as groups:
             before = await groups.for_group(0)
             await first.stop()
             for connection in second.connections:

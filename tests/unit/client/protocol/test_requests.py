@@ -476,7 +476,7 @@ class TestShell:
     async def test_the_client_for_scripts_resolves_too(self) -> None:
         async with answering() as cluster:
             cluster.leader_member.is_answering = True
-            client = await asyncio.to_thread(SyncClusterClient, cluster.endpoints)
+            client = await asyncio.to_thread(SyncClusterClient.connect, cluster.endpoints)
             cluster.leader_member.is_answering = False
             with pytest.raises(RequestIndeterminateError) as caught:
                 await asyncio.to_thread(lambda: client.request(b"1", timeout_s=0.02))
@@ -495,7 +495,7 @@ def answering() -> AbstractAsyncContextManager[FakeCluster]:
 
 
 def use_from_a_script(endpoints: list[str]) -> bytes:
-    with SyncClusterClient(endpoints) as client:
+    with SyncClusterClient.connect(endpoints) as client:
         return client.request(b"1", timeout_s=patient(10))
 
 

@@ -11,10 +11,10 @@ async def test_a_session_opens_where_the_members_moved_to_while_there_was_none()
     async with fake_cluster(2, leader=1) as cluster:
         first, second = cluster.members
         config = ClientConfig(endpoints=(first.endpoint,), connect_timeout_s=2.0)
-        async with SharedConnection(config=config) as shared:
-            async with shared.connect():
+        async with SharedConnection.connect(config=config) as shared:
+            async with shared.open_session():
                 await first.stop()
             await cluster.until(lambda: not second.connections)
 
-            async with shared.connect() as after:
+            async with shared.open_session() as after:
                 assert after.leader_member_id == 1

@@ -25,7 +25,7 @@ def made() -> Iterator[MemoryCluster]:
 
 
 async def opened(shared: SharedConnection, count: int) -> list[ClusterClient]:
-    return [*await asyncio.gather(*(shared.connect() for _ in range(count)))]
+    return [*await asyncio.gather(*(shared.open_session() for _ in range(count)))]
 
 
 def connection_counts(memory: MemoryCluster) -> list[int]:
@@ -145,7 +145,7 @@ def test_a_session_that_is_dropped_without_a_word_is_closed() -> None:
 def test_a_session_whose_connect_was_given_up_is_closed(after_s: float) -> None:
     async def test() -> None:
         async with memory.share() as shared:
-            first = await shared.connect()
+            first = await shared.open_session()
             impatient = asyncio.ensure_future(_entered(shared))
             await asyncio.sleep(after_s)
             if not impatient.cancel():
@@ -159,7 +159,7 @@ def test_a_session_whose_connect_was_given_up_is_closed(after_s: float) -> None:
 
 
 async def _entered(shared: SharedConnection) -> ClusterClient:
-    return await shared.connect()
+    return await shared.open_session()
 
 
 def test_who_does_not_read_egress_loses_its_own_session_alone() -> None:
@@ -196,9 +196,9 @@ def test_a_connection_carries_so_many_sessions_and_no_more() -> None:
         async with memory.share() as shared:
             clients = await opened(shared, 3)
             with pytest.raises(ConnectRejectedError, match="sessions=3 limit=3"):
-                await shared.connect()
+                await shared.open_session()
             await clients[0].aclose()
-            again = await shared.connect()
+            again = await shared.open_session()
             assert await again.request(b"1") == b"1"
             assert await clients[2].request(b"1") == b"2"
 
@@ -229,9 +229,9 @@ def test_a_greedy_session_does_not_starve_a_modest_one() -> None:
 def test_who_a_session_is_goes_with_the_session() -> None:
     async def test() -> None:
         async with memory.share() as shared:
-            async with shared.connect(credentials=b"anybody", client_info="one") as client:
+            async with shared.open_session(credentials=b"anybody", client_info="one") as client:
                 assert await client.request(b"1") == b"1"
-            async with shared.connect(credentials=PasswordCredentials("ops", "secret")) as client:
+            async with shared.open_session(credentials=PasswordCredentials("ops", "secret")) as client:
                 assert await client.request(b"1") == b"2"
 
     with made() as memory:
@@ -241,11 +241,11 @@ def test_who_a_session_is_goes_with_the_session() -> None:
 def test_a_closed_connection_opens_no_session_and_one_loop_owns_it() -> None:
     async def test() -> None:
         shared = memory.share()
-        await shared.connect()
+        await shared.open_session()
         await shared.aclose()
         await shared.aclose()
         with pytest.raises(LocalProtocolError, match=r"shared connection.*closed"):
-            await shared.connect()
+            await shared.open_session()
 
     with made() as memory:
         memory.run(test())

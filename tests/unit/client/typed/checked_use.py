@@ -9,6 +9,7 @@ from typing import assert_type
 
 from tests.unit.service_api.typed.bank import Balance, BalanceOf, Deposit, Paid
 from trimaran import SyncTypedClient, TypedClient, asks, calls
+from trimaran.client import GroupedClient, PasswordCredentials
 
 
 class BankApi:
@@ -32,6 +33,23 @@ async def right(bank: BankClient, blocking: SyncBankClient) -> None:
     assert_type(blocking.deposit("a"), Balance)
     async for event in bank.events(Paid):
         assert_type(event, Paid)
+
+
+async def connect() -> None:
+    assert_type(await BankClient.connect("127.0.0.1:9000", credentials=b"a", connect_timeout_s=1), BankClient)
+    async with BankClient.connect(["127.0.0.1:9000"], tls=None, reconnect_max_s=2.0) as bank:
+        assert_type(bank, BankClient)
+    async with GroupedClient.connect(group_count=4, credentials=PasswordCredentials("ops", b"b")) as groups:
+        assert_type(await groups.typed_for_key("a", BankClient), BankClient)
+    with SyncBankClient.connect("127.0.0.1:9000", client_info="a", close_timeout_s=0) as blocking:
+        assert_type(blocking, SyncBankClient)
+
+
+async def connect_wrongly() -> None:
+    BankClient.connect(credential=b"a")  # type: ignore[call-arg]
+    BankClient.connect(credentials="a")  # type: ignore[arg-type]
+    SyncBankClient.connect(credential=b"a")  # type: ignore[call-arg]
+    SyncBankClient(["127.0.0.1:9000"])  # type: ignore[call-arg]
 
 
 async def wrong(bank: BankClient, blocking: SyncBankClient) -> None:

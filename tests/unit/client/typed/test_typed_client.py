@@ -167,3 +167,26 @@ def test_of_two_errors_of_one_name_the_one_of_the_same_package_is_raised() -> No
 
     assert isinstance(read_error(data, home="shop.messages"), Overdrawn)
     assert isinstance(read_error(data, home=beside), bank.Overdrawn)
+
+
+def test_a_query_in_call_and_a_command_in_ask_are_told_the_other_one(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        bank: Any = BankClient(await memory.connect())
+        with pytest.raises(LocalProtocolError, match=r"BalanceOf.*use ask"):
+            await bank.call(BalanceOf("a"))
+        with pytest.raises(LocalProtocolError, match=r"Deposit.*use call"):
+            await bank.ask(Deposit("a", 5))
+        with pytest.raises(LocalProtocolError, match=r"call\(Deposit\).*Deposit\(\.\.\.\)"):
+            await bank.call(Deposit)
+        with pytest.raises(LocalProtocolError, match=r"call\(str.*Command"):
+            await bank.call("deposit")
+        await bank.cluster.aclose()
+
+    memory.run(test())
+
+
+def test_a_method_declared_for_the_other_kind_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(LocalProtocolError, match=r"BalanceOf.*use asks"):
+        calls(BalanceOf)  # type: ignore[arg-type]
+    with pytest.raises(LocalProtocolError, match=r"Deposit.*use calls"):
+        asks(Deposit)  # type: ignore[arg-type]

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from trimaran.client.credentials import PasswordCredentials
 from trimaran.cluster.auth import attempt_limits
 from trimaran.cluster.auth.attempt_limits import AttemptLimits
 from trimaran.cluster.auth.password_authenticator import PasswordAuthenticator
 from trimaran.cluster.auth.secrets_file import SecretsFile
+from trimaran.service_api.access.credentials import PasswordCredentials
 from trimaran.service_api.access.password_proof import ITERATIONS_MIN, PRINCIPAL_LIMIT_BYTES
 
 from .test_secrets_file import Proxy

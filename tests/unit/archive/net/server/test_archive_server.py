@@ -336,7 +336,7 @@ async def test_unreachable_archive_is_an_error_that_names_it() -> None:
     ("sent", "named"),
     [
         (encode_frame(b"no setup", stream_id=CONTROL_STREAM_ID), "setup"),
-        (SetupFrame(session_id=0, stream_id=101).encode(), "stream_id=101"),
+        (SetupFrame(session_id=0, stream_id=108).encode(), "stream_id=108"),
         (SetupFrame(session_id=0, stream_id=10).encode() + bytes(32), "frame_length=0"),
         (SetupFrame(session_id=0, stream_id=10).encode() + encode_frame(b"?", stream_id=10), "header"),
         (SetupFrame(session_id=0, stream_id=10).encode() + encode_frame(b"?", stream_id=99), "stream_id=99"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.places import ROOT
 from tests.unit.cluster.cli.answers import answered, failed, member_status
 from tests.waiting import within
 from trimaran.archive.disk.file_system import OsFileSystem
@@ -105,6 +106,18 @@ def test_members_get_the_settings_of_flags_environment_and_file(
     assert arguments[arguments.index("--session-limit") + 1] == "7"
 
 
+@pytest.mark.parametrize("names", [["kv"], [*READY_MADE]])
+def test_services_that_are_ready_to_run_have_the_settings_of_production(names: list[str], tmp_path: Path) -> None:
+    """But for ids, endpoints and directories, which `up` chooses, nothing differs from the defaults of a node."""
+    service = ",".join(READY_MADE[name].target for name in names)
+
+    chosen = choose_settings(NO_FLAGS | {"service": service}, tmp_path / "none")
+    mixed = choose_settings(NO_FLAGS | {"service": f"{service},access_quota:AccessQuota"}, tmp_path / "none")
+
+    assert chosen == {"service": service, "service_dir": str(Path.cwd())}
+    assert mixed["check_queries"] == "true"
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -131,6 +144,13 @@ def test_up_refuses_names_that_it_does_not_know_or_has_already(names: list[str],
 
     with pytest.raises(ConfigurationError, match=told):
         up(services=names, directory=tmp_path, **flags)
+
+
+def test_the_page_names_every_service_for_a_node() -> None:
+    page = (ROOT / "docs" / "ready-made.md").read_text()
+
+    for name, service in READY_MADE.items():
+        assert f"| `{name}` | `{service.target}` |" in page
 
 
 def test_up_takes_services_by_position_or_by_their_setting(tmp_path: Path) -> None:

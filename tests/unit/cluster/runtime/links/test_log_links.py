@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.core.rosters import roster
 from tests.unit.cluster.log_rules import log_rules
 from tests.unit.cluster.runtime.fake_gate import AuditLines, let_in, quiet_gate
@@ -20,8 +21,16 @@ from trimaran.service_api.access.identity import STRANGER, Caller, CallerRole, P
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.transport import SOCKETS, Purpose
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, LOG_STREAM_ID, MemberId
+from trimaran.service_api.types import (
+    CONSENSUS_STREAM_ID,
+    EGRESS_STREAM_ID,
+    INGRESS_STREAM_ID,
+    LOG_STREAM_ID,
+    MemberId,
+)
+from trimaran.service_api.wire.client_end import WRONG_PORT_ID
 from trimaran.service_api.wire.link_frames import SetupFrame, StatusFrame, encode_commit_frame
+from trimaran.service_api.wire.session import SessionEvent
 from trimaran.service_api.wire.stream import FrameParser
 
 TERM_LENGTH = 64 << 10
@@ -244,6 +253,7 @@ class Follower:
         self.audit = AuditLines()
         self.commits: list[tuple[int, int]] = []
         self.subscription = LogSubscription(
+            roster(0, 1),
             cluster_id=lambda: CLUSTER_ID,
             audit=self.audit.audit,
             on_frames=self._on_frames,
@@ -289,6 +299,22 @@ def test_image_asks_for_nothing_before_it_is_opened(follower: Follower) -> None:
     follower.open(join_position=0)
 
     assert transport.take_written() == StatusFrame.at_position(0, setup=setup()).encode()
+
+
+async def test_a_client_is_told_where_the_ingress_is_and_what_it_still_sends_is_dropped(follower: Follower) -> None:
+    """To close with bytes of it unread would reset the connection before it has read the answer."""
+    image, transport = follower.make_image(), FakeTransport()
+    image.connection_made(transport)
+
+    receive(image, setup(stream_id=INGRESS_STREAM_ID).encode())
+    receive(image, bytes(10_000))
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    event = SessionEvent.decode(frame.payload)
+    assert (frame.stream_id, event.correlation_id) == (EGRESS_STREAM_ID, WRONG_PORT_ID)
+    assert has_facts(event.detail, "log port", "member 0", roster(0, 1).own_ingress)
+    assert (transport.is_eof_written, transport.is_closed) == (True, False)
+    assert follower.images == []
 
 
 async def test_a_log_link_of_who_is_not_that_member_or_of_another_cluster_is_in_the_audit_trail(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tests.facts import has_facts
 from tests.unit.cluster.core.rosters import roster, roster_at
 from tests.unit.cluster.runtime.fake_gate import let_in
 from tests.unit.cluster.runtime.fake_transport import FakeTransport
@@ -47,13 +48,17 @@ from trimaran.service_api.net.local_socket import CONTROL_SOCKET_NAME
 from trimaran.service_api.net.transport import SOCKETS, Purpose
 from trimaran.service_api.types import (
     CONSENSUS_STREAM_ID,
+    EGRESS_STREAM_ID,
     INGRESS_STREAM_ID,
+    LOG_STREAM_ID,
+    NULL_VALUE,
     STATUS_STREAM_ID,
     CorrelationId,
     MemberId,
     TermId,
 )
 from trimaran.service_api.wire.checksum import ChecksumKind
+from trimaran.service_api.wire.client_end import WRONG_PORT_ID
 from trimaran.service_api.wire.frame import encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.log.messages import TimerEvent
@@ -65,6 +70,7 @@ from trimaran.service_api.wire.message import (
     peek_header,
 )
 from trimaran.service_api.wire.sbe import MESSAGE_HEADER
+from trimaran.service_api.wire.session import SessionConnectRequest, SessionEvent
 from trimaran.service_api.wire.stream import FrameParser
 
 # --- out
@@ -177,7 +183,7 @@ async def test_message_that_another_member_should_have_sent_is_refused(message: 
     "data",
     [
         setup(ME),
-        setup(ONE, stream_id=INGRESS_STREAM_ID),
+        setup(ONE, stream_id=LOG_STREAM_ID),
         framed(canvass(ONE)),
         bytes(64),
         b"\xff" * 64,
@@ -538,6 +544,26 @@ async def test_minor_versions_of_the_service_may_differ() -> None:
 
 
 # --- who asks how this member is
+
+
+@pytest.mark.parametrize("caller", [None, Caller(CallerRole.CLIENT, "app", Proof.CERTIFICATE)])
+async def test_a_client_is_told_where_the_ingress_is_and_its_connection_ends(caller: Caller | None) -> None:
+    mine = Links()
+    request = SessionConnectRequest(
+        correlation_id=CorrelationId(1), response_stream_id=EGRESS_STREAM_ID, response_channel=""
+    )
+    sent = setup(NULL_VALUE, stream_id=INGRESS_STREAM_ID) + encode_frame(request.encode(), stream_id=INGRESS_STREAM_ID)
+
+    _, transport = mine.accepted(sent, caller=caller)
+
+    (frame,) = FrameParser().feed(transport.take_written())
+    event = SessionEvent.decode(frame.payload)
+    assert (frame.stream_id, event.correlation_id) == (EGRESS_STREAM_ID, WRONG_PORT_ID)
+    assert has_facts(
+        event.detail, "consensus port", "member 0", roster_at(ME, {ONE: NOWHERE, TWO: NOWHERE}).own_ingress
+    )
+    assert (transport.is_closed, transport.is_aborted) == (True, False)
+    assert mine.messages == []
 
 
 @pytest.mark.parametrize("step", [1, 33, 64])

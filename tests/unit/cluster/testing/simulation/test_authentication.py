@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.facts import has_facts
 from tests.unit.cluster.testing.simulation.small_cluster import SmallCluster, small_cluster
 from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials
 from trimaran.cluster.auth.secrets_file import SecretsFile
@@ -32,10 +34,16 @@ def write(path: Path, **secrets: str) -> None:
     file.save(path)
 
 
-def connect(small: SmallCluster, principal: str, secret: str) -> list[str]:
+def connect(small: SmallCluster, principal: str, secret: str | bytes) -> list[str]:
     """Let a client try to come in; give what it met."""
+    return meet(small, PasswordCredentials(principal, secret, random_bytes=random_bytes), lambda error: error.code)
+
+
+def meet(
+    small: SmallCluster, credentials: bytes | PasswordCredentials, said: Callable[[ConnectRejectedError], str] = str
+) -> list[str]:
+    """Let a client with these credentials try to come in; give what it met."""
     met: list[str] = []
-    credentials = PasswordCredentials(principal, secret, random_bytes=random_bytes)
     config = small.client_config(credentials=credentials, make_secret=lambda: b"s" * 32)
 
     async def use() -> None:
@@ -44,7 +52,7 @@ def connect(small: SmallCluster, principal: str, secret: str) -> list[str]:
                 await client.offer(b"hello")
                 met.append(bytes((await anext(client.egress())).payload).decode())
         except ConnectRejectedError as error:
-            met.append(error.code)
+            met.append(said(error))
 
     small.cluster.add_client(f"client-{len(small.cluster.clients)}", use)
     small.wait(lambda: bool(met))
@@ -55,16 +63,32 @@ def connect(small: SmallCluster, principal: str, secret: str) -> list[str]:
     ("principal", "secret", "met"),
     [
         ("ops", "right", "hello"),
+        ("ops", b"right", "hello"),
         ("ops", "wrong", "AUTHENTICATION_REJECTED"),
         ("nobody", "right", "AUTHENTICATION_REJECTED"),
     ],
 )
-def test_only_who_proves_to_know_the_secret_comes_in(tmp_path: Path, principal: str, secret: str, met: str) -> None:
+def test_only_who_proves_to_know_the_secret_comes_in(
+    tmp_path: Path, principal: str, secret: str | bytes, met: str
+) -> None:
     with small_cluster() as small:
         guard(small, tmp_path / "secrets")
         small.start()
 
         assert connect(small, principal, secret) == [met]
+
+
+@pytest.mark.parametrize(
+    ("credentials", "given"), [(b"", "no credentials="), (b"right", "bytes without on_challenge=")]
+)
+def test_credentials_that_cannot_answer_are_told_which_can(tmp_path: Path, credentials: bytes, given: str) -> None:
+    with small_cluster() as small:
+        guard(small, tmp_path / "secrets")
+        small.start()
+
+        (met,) = meet(small, credentials)
+
+    assert has_facts(met, "code=CHALLENGE", given, "credentials=PasswordCredentials(", "CredentialsSupplier")
 
 
 def test_members_that_run_let_in_whoever_is_added_to_the_file(tmp_path: Path) -> None:

@@ -16,15 +16,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
-from ..service_api.access.password_proof import (
+from ..errors import ConfigurationError
+from .password_proof import (
     NONCE_LENGTH,
     PasswordChallenge,
     SaltedSecret,
     encode_principal,
     prove,
 )
+
+CREDENTIALS_ADVICE: Final = (
+    "pass credentials=PasswordCredentials(principal, secret) where the cluster has authenticator=password; "
+    "for an authenticator of its own, the bytes or the CredentialsSupplier that it takes"
+)
+"""The kinds of credentials that there are, for a client that has passed the wrong ones."""
 
 
 class CredentialsSupplier(Protocol):
@@ -37,6 +44,35 @@ class CredentialsSupplier(Protocol):
         """Answer the authenticator's challenge, in at most 4 KiB; one that raises ends the connect."""
 
 
+def expect_credentials(credentials: object, on_challenge: Callable[[bytes], bytes] | None) -> None:
+    """Refuse what cannot be credentials. The error does not show them.
+
+    Raises:
+        ConfigurationError: they are neither bytes nor a `CredentialsSupplier`, or such a supplier is given with an
+            `on_challenge`.
+    """
+    if isinstance(credentials, bytes):
+        return
+    if not hasattr(credentials, "encoded_credentials"):
+        kind = type(credentials).__name__
+        raise ConfigurationError(
+            f"credentials of type {kind} expected bytes or CredentialsSupplier: {CREDENTIALS_ADVICE}"
+        )
+    if on_challenge is not None:
+        raise ConfigurationError("on_challenge is given, and credentials that answer challenges themselves")
+
+
+def advise(encoded_credentials: bytes) -> str:
+    """Return what to pass, for a client that was refused and has passed nothing; empty for one that has."""
+    return "" if encoded_credentials else f"no credentials= were given: {CREDENTIALS_ADVICE}"
+
+
+def describe_unanswered(encoded_credentials: bytes) -> str:
+    """Describe why a challenge was not answered."""
+    given = "bytes without on_challenge=" if encoded_credentials else "no credentials="
+    return f"it asks for credentials= that answer a challenge, and {given} were given"
+
+
 class PasswordCredentials:
     """A principal and its secret, for clusters with `authenticator = "password"`.
 
@@ -47,14 +83,16 @@ class PasswordCredentials:
     """
 
     def __init__(
-        self, principal: str, secret: str, *, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+        self, principal: str, secret: str | bytes, *, random_bytes: Callable[[int], bytes] = secrets.token_bytes
     ) -> None:
-        """Take a principal and its secret; `random_bytes` gives nonces of a length.
+        """Take a principal and its secret, text or the bytes of its UTF-8; `random_bytes` gives nonces of a length.
 
         Raises:
-            ConfigurationError: the principal cannot be one, as when it is empty or holds blanks.
+            ConfigurationError: the principal cannot be one, as when it is empty or holds blanks, or the secret cannot.
         """
         self._encoded_principal = encode_principal(principal)
+        if not isinstance(secret, str | bytes):
+            raise ConfigurationError(f"secret of type {type(secret).__name__} expected str or bytes")
         self._secret = secret
         self._random_bytes = random_bytes
         self._salted: tuple[bytes, int, SaltedSecret] | None = None
