@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
+from operator import eq
 from typing import Final
 
 from ..typed.journal import Journal
 
 _LIST_LIMIT: Final = 1_024
+
+
+_NO_JOURNAL: Final = Journal({}, eq)
+"""Of keys that belong to no service: it is never open."""
 
 
 class SortedKeys:
@@ -21,7 +26,7 @@ class SortedKeys:
         half = _LIST_LIMIT // 2
         self._lists = [ordered[first : first + half] for first in range(0, len(ordered), half)]
         self._firsts = [some[0] for some in self._lists]
-        self._journal = Journal({})
+        self._journal = _NO_JOURNAL
 
     def attach_journal(self, journal: Journal) -> None:
         """Have changes written down in the journal of a service."""

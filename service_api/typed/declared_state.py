@@ -25,7 +25,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -373,6 +373,7 @@ class StatePlan:
         declared = {*self.fields, *self.derived}
         self._constants = frozenset() if keeps_more else check_class(owner, framework, hints, declared)
         self.check: Callable[[dict[str, Any], dict[str, Any]], None] = self._make_check()
+        self._is_same: Callable[[dict[str, Any], dict[str, Any]], bool] = self._make_is_same(declared)
 
     def __repr__(self) -> str:
         return f"<StatePlan {self.owner.__qualname__} fields={[*self.fields]}>"
@@ -380,7 +381,7 @@ class StatePlan:
     def begin(self, service: Any) -> None:
         """Give a service its first values."""
         attributes = service.__dict__
-        journal = attributes.setdefault(JOURNAL, Journal(attributes))
+        journal = attributes.setdefault(JOURNAL, Journal(attributes, self._is_same))
         for name, field in self.fields.items():
             attributes[name] = field.stored(field.first(), journal)
 
@@ -476,6 +477,12 @@ class StatePlan:
                 lines += [f"        if now[{name!r}] is not before[{name!r}]:", f"            {fix}(now, {name!r})"]
         lines += ["    except KeyError:", f"        {check_names}(now, before)", "        raise"]
         return source.compile("\n".join(lines))
+
+    def _make_is_same(self, names: Collection[str]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
+        """Write the function that says whether attributes are the same objects: it is called for each query."""
+        same = " and ".join(("len(now) == len(before)", *(f"now[{name!r}] is before[{name!r}]" for name in names)))
+        lines = ["def made(now, before):", "    try:", f"        return {same}", "    except KeyError:"]
+        return CheckSource().compile("\n".join((*lines, "        return False")))
 
     def _fix(self, now: dict[str, Any], name: str) -> None:
         """Take another value into a field, or raise."""

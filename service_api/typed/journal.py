@@ -8,8 +8,6 @@ handed out for a message: only then may it differ afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import starmap
-from operator import is_not
 from typing import Any, Final, Protocol
 
 from ..errors import LocalProtocolError
@@ -49,11 +47,14 @@ Note = tuple[Undoing, Any, Any]
 class Journal:
     """What was there before the message that is handled; shared by all state of a service."""
 
-    __slots__ = ("_append", "_attributes", "_before", "_handed", "_notes", "_touched", "handed_names", "keep", "note")
+    __slots__ = (
+        *("_append", "_attributes", "_before", "_handed", "_is_same", "_notes", "_touched"),
+        *("handed_names", "keep", "note"),
+    )
 
-    def __init__(self, attributes: dict[str, Any]) -> None:
-        """Take the attributes of a service: its `__dict__`."""
-        self._attributes = attributes
+    def __init__(self, attributes: dict[str, Any], is_same: Callable[[dict[str, Any], dict[str, Any]], bool]) -> None:
+        """Take the attributes of a service, its `__dict__`, and what says whether two such are the same objects."""
+        self._attributes, self._is_same = attributes, is_same
         self._before: dict[str, Any] = {}
         self._notes: list[Note] = []
         self._append = self._notes.append
@@ -114,9 +115,7 @@ class Journal:
         """Undo everything since the begin, the newest first. Whether anything had been changed."""
         self.note, self.keep = _ignore, _ignore_handed
         attributes, before = self._attributes, self._before
-        is_changed = attributes.keys() != before.keys() or any(
-            starmap(is_not, zip(attributes.values(), before.values(), strict=True))
-        )
+        is_changed = not self._is_same(attributes, before)
         if is_changed:
             attributes.clear()
             attributes.update(before)

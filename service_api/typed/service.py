@@ -15,10 +15,11 @@ override what is there, such as `on_take_snapshot`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from inspect import isawaitable
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 from ..cluster import Cluster, SnapshotImage, SnapshotPublication
@@ -156,8 +157,9 @@ class TypedService(ClusteredService):
     __is_named: ClassVar[bool] = False
     """Whether the class, or one that it is made of, was given a name."""
     __service_id = 0
-    __commands: dict[bytes, _Route]
-    """By the header of their payloads."""
+    __commands: Mapping[bytes, _Route] = MappingProxyType({})
+    """By the header of their payloads, from the start on; so are the queries."""
+    __queries: Mapping[bytes, _Route] = MappingProxyType({})
     __command_tag = tag_of(PayloadKind.COMMAND, 0)
     """Byte 1 of the commands that are for this service."""
 
@@ -240,12 +242,14 @@ class TypedService(ClusteredService):
         self.__service_id = cluster.service_id
         self.__answer_limit_bytes = self.__ctx.payload_limit_bytes
         self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
-        before = bytes((MAGIC, self.__command_tag))
-        self.__commands = {
-            before + fingerprint: route
-            for (kind, fingerprint), route in self.__table.routes.items()
-            if kind == PayloadKind.COMMAND
-        }
+        self.__commands, self.__queries = (
+            {
+                bytes((MAGIC, tag_of(kind, cluster.service_id))) + fingerprint: route
+                for (one, fingerprint), route in self.__table.routes.items()
+                if one == kind
+            }
+            for kind in (PayloadKind.COMMAND, PayloadKind.QUERY)
+        )
         return self.__load(snapshot)
 
     async def __load(self, snapshot: SnapshotImage | None) -> None:
@@ -320,12 +324,16 @@ class TypedService(ClusteredService):
 
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query from the state, which it cannot change."""
-        kind = self.__kind_of(payload)
-        if kind == PayloadKind.SCHEMAS:
-            return self.__say_schemas()
-        if kind != PayloadKind.QUERY:
-            raise RemoteProtocolError("the payload is no query of a typed client; use TypedClient, and see its `ask`")
-        route = self.__find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
+        route = self.__queries.get(bytes(payload[:HEADER_BYTES]))
+        if route is None:
+            kind = self.__kind_of(payload)
+            if kind == PayloadKind.SCHEMAS:
+                return self.__say_schemas()
+            if kind != PayloadKind.QUERY:
+                raise RemoteProtocolError(
+                    "the payload is no query of a typed client; use TypedClient, and see its `ask`"
+                )
+            route = self.__find(PayloadKind.QUERY, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
         ctx, journal = self.__ctx, self.__journal
         ctx.begin(None, is_query=True)
