@@ -312,7 +312,7 @@ def test_values_are_shown_where_they_are_short() -> None:
 
 
 @dataclass
-class Account:
+class State:
     total: int
     owner: str
 
@@ -323,13 +323,13 @@ def digests_by_field(value: object, types: dict[str, int] | None = None) -> dict
 
 def test_the_fields_of_a_state_are_those_of_a_dict_or_dataclass_and_else_it_is_one_field() -> None:
     assert digests_by_field({"total": 5, "names": ["a"]}, {"total": 7}) == {"total": (7, "5"), "names": (0, "['a']")}
-    assert digests_by_field(Account(5, "a")) == {"total": (0, "5"), "owner": (0, "'a'")}
+    assert digests_by_field(State(5, "a")) == {"total": (0, "5"), "owner": (0, "'a'")}
     assert digests_by_field(5) == {"state_hash": (0, "5")}
     assert digests_by_field({1: 2}) == {"state_hash": (0, "{1: 2}")}
     assert [*digests_by_field({str(number): 0 for number in range(FIELD_LIMIT + 1)})] == ["state_hash"]
 
 
-@pytest.mark.parametrize("value", [5, {"b": {2, 1}, "a": None}, {1: "x"}, Account(5, "a"), [1, (2,)], b"x"])
+@pytest.mark.parametrize("value", [5, {"b": {2, 1}, "a": None}, {1: "x"}, State(5, "a"), [1, (2,)], b"x"])
 def test_the_digest_of_a_state_does_not_depend_on_its_fields(value: object) -> None:
     """Members of the version before compare it."""
     digest, digests = digest_state(value, {})

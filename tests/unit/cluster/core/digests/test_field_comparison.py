@@ -33,8 +33,13 @@ class Upgrading:
         *,
         member_id: int = 1,
         code: int = NEW,
-        types: Mapping[str, int] | None = None,
+        type_digest: int = 0,
         **values: int,
+    ) -> None:
+        self.feed(position, values, member_id=member_id, code=code, type_digest=type_digest)
+
+    def feed(
+        self, position: int, values: Mapping[str, int], *, member_id: int = 1, code: int = NEW, type_digest: int = 0
     ) -> None:
         self.solo.feed(
             StateFields(
@@ -42,7 +47,7 @@ class Upgrading:
                 service_id=0,
                 code_digest=code,
                 log_position=position,
-                fields=digests(values, types),
+                fields=digests(values, type_digest),
             )
         )
 
@@ -64,13 +69,13 @@ class Upgrading:
         ]
 
     @property
-    def found(self) -> dict[str, dict[int, str]]:
-        return {each.field: {**each.values} for each in self.fields.differences}
+    def found(self) -> Mapping[str, Mapping[MemberId, str]]:
+        return {each.field: each.values for each in self.fields.differences}
 
 
-def digests(values: Mapping[str, int], types: Mapping[str, int] | None = None) -> tuple[FieldDigest, ...]:
+def digests(values: Mapping[str, int], type_digest: int = 0) -> tuple[FieldDigest, ...]:
     return tuple(
-        FieldDigest(name=name, type_digest=(types or {}).get(name, 0), digest=b"%d" % value, value=str(value))
+        FieldDigest(name=name, type_digest=type_digest, digest=b"%d" % value, value=str(value))
         for name, value in values.items()
     )
 
@@ -113,7 +118,7 @@ def test_a_field_that_both_declare_with_different_types_is_not_compared() -> Non
     upgrading = Upgrading()
 
     upgrading.own(total=5)
-    upgrading.told(total=6, types={"total": 77})
+    upgrading.told(total=6, type_digest=77)
 
     assert upgrading.found == {}
 
@@ -179,7 +184,7 @@ def test_a_difference_comes_back_with_the_link_where_the_process_stayed() -> Non
 def test_what_is_kept_of_a_member_is_bounded() -> None:
     upgrading = Upgrading()
     for number in range(3 * field_comparison.KEPT_COUNT):
-        upgrading.told(32 * number, **{f"field_{each}": each for each in range(2 * FIELD_LIMIT)})
+        upgrading.feed(32 * number, {f"field_{each}": each for each in range(2 * FIELD_LIMIT)})
 
     upgrading.own(0, field_1=2)
     upgrading.own(32 * (3 * field_comparison.KEPT_COUNT - 1), **{f"field_{FIELD_LIMIT}": 0}, field_1=2)
