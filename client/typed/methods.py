@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
+from ...service_api.errors import ConfigurationError
 from ...service_api.typed import Command, Query
+from .exchange import find_kind_fault
 from .sync_typed_client import SyncTypedClient
 from .typed_client import TypedClient
 
@@ -37,10 +39,27 @@ class Method(Generic[P, R]):
 
 
 def calls(command: Callable[P, Command[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a command: with the parameters of its class, and its reply."""
+    """Declare a method of a client that sends a command: with the parameters of its class, and its reply.
+
+    Raises:
+        ConfigurationError: the class is no command.
+    """
+    _check_class(command, Command)
     return Method(command, "call")
 
 
 def asks(query: Callable[P, Query[R]]) -> Method[P, R]:
-    """Declare a method of a client that sends a query: with the parameters of its class, and its reply."""
+    """Declare a method of a client that sends a query: with the parameters of its class, and its reply.
+
+    Raises:
+        ConfigurationError: the class is no query.
+    """
+    _check_class(query, Query)
     return Method(query, "ask")
+
+
+def _check_class(message: object, expected: type[Command[Any] | Query[Any]]) -> None:
+    """Refuse a class of the other kind; a function that makes messages is checked by what it makes."""
+    fault = find_kind_fault(message, expected) if isinstance(message, type) else None
+    if fault is not None:
+        raise ConfigurationError(fault)

@@ -23,7 +23,7 @@ from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig
 from ..errors import QueryRefusedError
-from .exchange import EventReader, Exchange, Question, Route, Step
+from .exchange import EventReader, Exchange, Question, Route, Step, check_kind
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -77,13 +77,15 @@ class TypedClient:
 
         Raises:
             ServiceError: the service said no, by a class of its own.
-            LocalProtocolError: no service, or more than one, has such a message, or another one of that name; says what
-                differs. Or the service that the client is for does not run; says which ones do.
+            LocalProtocolError: no service, or more than one, has such a message; or another one of that name, or one
+                with a reply that cannot be read here: says what differs. Or the service that the client is for does not
+                run: says which ones do. Or the message is no command.
             RemoteProtocolError: a field has a value that is not of its type; says which. Nothing was sent.
             RequestFailedError: the service has a mistake, and raised; says what.
 
         Also what `ClusterClient.request` raises.
         """
+        check_kind(command, Command)
         route = self._known_route(type(command)) or await self._find_route(type(command))
         answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
         return answer
@@ -104,6 +106,7 @@ class TypedClient:
 
         Also what `ClusterClient.query` raises.
         """
+        check_kind(query, Query)
         route = self._known_route(type(query)) or await self._find_route(type(query))
         result = await self.cluster.query(
             route.payload(query),
