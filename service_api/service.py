@@ -163,8 +163,8 @@ class ClusteredService:
         return type(self).state_hash is not ClusteredService.state_hash
 
     @property
-    def state_types(self) -> Mapping[str, int]:
-        """The digest of each field's type by the field's name, in 64 bits with a sign; empty if fields have no types.
+    def state_types(self) -> Mapping[str, bytes]:
+        """The digest of the type that each field is declared with, 8 bytes by the field's name; empty without types.
 
         The fields are those that `state_hash` returns. Members whose code differs compare the fields whose types are
         equal. A service that wraps another answers for that one.

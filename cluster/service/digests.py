@@ -50,6 +50,7 @@ _RAREST: Final = 1 << 16
 _LONG_NS: Final = 100_000_000
 _LONG_COUNT_LIMIT: Final = 2
 _VALUE_LIMIT: Final = 100
+_TYPE_BYTES: Final = 8
 _WHOLE: Final = "state_hash"
 """The name of the field of a state that has no fields."""
 _SUMS: Final = Struct("<QII")
@@ -234,7 +235,7 @@ def digest_of(value: object) -> bytes:
     return _digest(canonical_bytes(value))
 
 
-def digest_state(value: object, types: Mapping[str, int]) -> tuple[bytes, list[FieldDigest]]:
+def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, list[FieldDigest]]:
     """Compute the digest of what `state_hash` returned, and that of each field of it, the same in every process.
 
     The fields are those of a dataclass, or the keys of a dict with few keys that are all short texts. Any other value
@@ -257,7 +258,7 @@ def digest_state(value: object, types: Mapping[str, int]) -> tuple[bytes, list[F
     return _digest(whole), [
         FieldDigest(
             name=name,
-            type_digest=types.get(name, 0),
+            type_digest=int.from_bytes(types.get(name, b"")[:_TYPE_BYTES], "little", signed=True),
             digest=_digest(part),
             value=describe_value(values[name]),
         )

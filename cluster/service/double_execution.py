@@ -126,7 +126,7 @@ class DoubledService(ClusteredService):
         return self.service.state_hash()
 
     @property
-    def state_types(self) -> Mapping[str, int]:
+    def state_types(self) -> Mapping[str, bytes]:
         """A digest of the type of each field of the state, by name."""
         return self.service.state_types
 

@@ -138,7 +138,7 @@ class ObservedService(ClusteredService):
         return self.service.has_state_hash
 
     @property
-    def state_types(self) -> Mapping[str, int]:
+    def state_types(self) -> Mapping[str, bytes]:
         """A digest of the type of each field of the state, by name."""
         return self.service.state_types
 

@@ -317,12 +317,13 @@ class State:
     owner: str
 
 
-def digests_by_field(value: object, types: dict[str, int] | None = None) -> dict[str, tuple[int, str]]:
+def digests_by_field(value: object, types: dict[str, bytes] | None = None) -> dict[str, tuple[int, str]]:
     return {each.name: (each.type_digest, each.value) for each in digest_state(value, types or {})[1]}
 
 
 def test_the_fields_of_a_state_are_those_of_a_dict_or_dataclass_and_else_it_is_one_field() -> None:
-    assert digests_by_field({"total": 5, "names": ["a"]}, {"total": 7}) == {"total": (7, "5"), "names": (0, "['a']")}
+    named = digests_by_field({"total": 5, "names": ["a"]}, {"total": bytes([7])})
+    assert named == {"total": (7, "5"), "names": (0, "['a']")}
     assert digests_by_field(State(5, "a")) == {"total": (0, "5"), "owner": (0, "'a'")}
     assert digests_by_field(5) == {"state_hash": (0, "5")}
     assert digests_by_field({1: 2}) == {"state_hash": (0, "{1: 2}")}
