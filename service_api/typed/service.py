@@ -15,7 +15,7 @@ override what is there, such as `on_take_snapshot`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -120,6 +120,7 @@ _RESERVED: Final = (
     "keep_timer",
     "drop_timer",
     "describe_payload",
+    "state_types",
 )
 """Methods of TypedService that an author cannot mean to override."""
 
@@ -369,6 +370,12 @@ class TypedService(ClusteredService):
             cell.name: cell.as_builtins() if cell.value_count < _MANY_VALUES else digest_of_cell(cell)
             for cell in self.__dict__[CELLS].values()
         }
+
+    @property
+    def state_types(self) -> Mapping[str, bytes]:
+        """The fingerprint of the type of each declared field, by its name."""
+        self.journal  # noqa: B018 - the cells are made
+        return {cell.name: cell.codec.fingerprint for cell in self.__dict__[CELLS].values()}
 
     def describe_payload(self, payload: memoryview) -> str:
         """Show a command as the message that it is, or its first bytes where no method takes it."""
