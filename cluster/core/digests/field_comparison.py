@@ -72,7 +72,8 @@ class FieldComparison:
     @property
     def differences(self) -> list[FieldDifference]:
         """The fields in which members of the cluster differ from this one."""
-        return [each for each in self._differences.values() if each.values.keys() <= self._ctx.members.keys()]
+        members = self._ctx.members.keys()
+        return [each for each in self._differences.values() if len(each.values.keys() & members) > 1]
 
     def on_replay_fields(self, service_id: int, log_position: int, fields: Sequence[FieldDigest]) -> None:
         """Take the fields of this member's service: it has delivered the log up to here."""
