@@ -1,9 +1,9 @@
 """What typed clients send and get, without I/O: one `Exchange` for each client.
 
 A client first asks which typed services there are, which schemas they have, and which of them were announced. Before
-it sends a class of messages for the first time it compares: a class that the service cannot read is refused here, with
-the field that differs, and a schema that is not in the log yet is announced. So the log alone says how its messages are
-read.
+it sends a class of messages for the first time it compares. A class that the service cannot read is refused here, with
+the field that differs, and so is a class whose reply this program cannot read. A schema that is not in the log yet is
+announced. So the log alone says how its messages are read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,31 @@ from ...service_api.service_directory import ServiceEntry, decode_directory, sho
 from ...service_api.typed.codec import READ_ANY, MessageCodec, ValueCodec
 from ...service_api.typed.handlers import reply_of
 from ...service_api.typed.messages import Command, Event, Query, ServiceError, wire_name
-from ...service_api.typed.schema import Schema, find_field_change, fingerprint_of
+from ...service_api.typed.schema import Schema, find_change, find_field_change, fingerprint_of
 from ...service_api.wire.payload_header import HEADER_BYTES, MAGIC, SERVICE_ID_LIMIT, PayloadKind, schemas_query
+
+
+def find_kind_fault(message: type, expected: type[Command[Any] | Query[Any]]) -> str | None:
+    """Say why a class of messages cannot be sent as a command or as a query, with the way that can; None if it can."""
+    if issubclass(message, expected):
+        return None
+    ways = {Command: ("call", "calls"), Query: ("ask", "asks")}
+    found = next((kind for kind in ways if issubclass(message, kind)), None)
+    instead = "" if found is None else f": it is a {found.__name__}, use `{ways[found][0]}` or `{ways[found][1]}`"
+    return f"{message.__qualname__} expected a {expected.__name__}{instead}"
+
+
+def check_kind(message: object, expected: type[Command[Any] | Query[Any]]) -> None:
+    """Refuse a message that is to be sent as what it is not.
+
+    Raises:
+        LocalProtocolError: a query as a command would be an entry of the log that no service reads.
+    """
+    if isinstance(message, type) and issubclass(message, expected):
+        raise LocalProtocolError(f"{message.__qualname__} is a class, expected an object: {message.__qualname__}(...)")
+    fault = find_kind_fault(message if isinstance(message, type) else type(message), expected)
+    if fault is not None:
+        raise LocalProtocolError(fault)
 
 
 class UnknownServiceError(ServiceError):
@@ -27,18 +50,6 @@ class UnknownServiceError(ServiceError):
 
     error_name: str
     values: list[Any]
-
-
-def wrong_call(message: object, used: str, *, takes: type, other: str) -> LocalProtocolError:
-    """Make the error of a message that was passed to the wrong one of `call` and `ask`."""
-    kind, shown = (message, "") if isinstance(message, type) else (type(message), "(...)")
-    is_message = issubclass(kind, Command | Query)
-    remedy = (
-        f"use {other}({kind.__name__}{shown})"
-        if is_message and not issubclass(kind, takes)
-        else (f"pass {kind.__name__}(...), an instance of the class" if is_message else "pass a message of the service")
-    )
-    return LocalProtocolError(f"{used}({kind.__name__}{shown}) expected a {takes.__name__}: {remedy}")
 
 
 class Route:
@@ -183,6 +194,10 @@ class Exchange:
         change = find_field_change(route.codec.schema["fields"], schemas.by_name[name]["fields"], name)
         if change is not None and fingerprint not in schemas.announced:
             raise LocalProtocolError(f"{entry.name} has another {name}: here {change} there")
+        answered = schemas.by_name[name].get("reply")
+        change = None if answered is None else find_change(answered, route.reply.schema, f"the reply to {name}")
+        if change is not None:
+            raise LocalProtocolError(f"{entry.name} answers {name} otherwise: there {change} here")
         route.bind(entry.service_id, schemas.by_name[name])
         return route
 

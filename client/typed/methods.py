@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
+from ...service_api.errors import ConfigurationError
 from ...service_api.typed import Command, Query
-from .exchange import wrong_call
+from .exchange import find_kind_fault
 from .sync_typed_client import SyncTypedClient
 from .typed_client import TypedClient
 
@@ -41,10 +42,9 @@ def calls(command: Callable[P, Command[R]]) -> Method[P, R]:
     """Declare a method of a client that sends a command: with the parameters of its class, and its reply.
 
     Raises:
-        LocalProtocolError: it is a `Query`: use `asks`.
+        ConfigurationError: the class is no command.
     """
-    if isinstance(command, type) and issubclass(command, Query):
-        raise wrong_call(command, "calls", takes=Command, other="asks")
+    _check_class(command, Command)
     return Method(command, "call")
 
 
@@ -52,8 +52,14 @@ def asks(query: Callable[P, Query[R]]) -> Method[P, R]:
     """Declare a method of a client that sends a query: with the parameters of its class, and its reply.
 
     Raises:
-        LocalProtocolError: it is a `Command`: use `calls`.
+        ConfigurationError: the class is no query.
     """
-    if isinstance(query, type) and issubclass(query, Command):
-        raise wrong_call(query, "asks", takes=Query, other="calls")
+    _check_class(query, Query)
     return Method(query, "ask")
+
+
+def _check_class(message: object, expected: type[Command[Any] | Query[Any]]) -> None:
+    """Refuse a class of the other kind; a function that makes messages is checked by what it makes."""
+    fault = find_kind_fault(message, expected) if isinstance(message, type) else None
+    if fault is not None:
+        raise ConfigurationError(fault)

@@ -23,7 +23,7 @@ from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
 from ..config import ConnectSettings, with_connect_settings
 from ..errors import QueryRefusedError
-from .exchange import EventReader, Exchange, Question, Route, Step, wrong_call
+from .exchange import EventReader, Exchange, Question, Route, Step, check_kind
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -81,16 +81,15 @@ class TypedClient(ClosedAtExit):
 
         Raises:
             ServiceError: the service said no, by a class of its own.
-            LocalProtocolError: no service, or more than one, has such a message, or another one of that name; says what
-                differs. Or the service that the client is for does not run; says which ones do. Or it is a `Query`:
-                use `ask`.
+            LocalProtocolError: no service, or more than one, has such a message; or another one of that name, or one
+                with a reply that cannot be read here: says what differs. Or the service that the client is for does not
+                run: says which ones do. Or it is a `Query`: use `ask`.
             RemoteProtocolError: a field has a value that is not of its type; says which. Nothing was sent.
             RequestFailedError: the service has a mistake, and raised; says what.
 
         Also what `ClusterClient.request` raises.
         """
-        if not isinstance(command, Command):
-            raise wrong_call(command, "call", takes=Command, other="ask")
+        check_kind(command, Command)
         route = self._known_route(type(command)) or await self._find_route(type(command))
         answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
         return answer
@@ -111,8 +110,7 @@ class TypedClient(ClosedAtExit):
 
         Also what `ClusterClient.query` raises.
         """
-        if not isinstance(query, Query):
-            raise wrong_call(query, "ask", takes=Query, other="call")
+        check_kind(query, Query)
         route = self._known_route(type(query)) or await self._find_route(type(query))
         result = await self.cluster.query(
             route.payload(query),

@@ -161,6 +161,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran scrub --start --wait 600 --config trimaran-data/cluster.toml",
     ),
+    "code": CliCommand(
+        "trimaran.cluster.cli.code:code",
+        "Print the digest of the services' code.",
+        OPERATE,
+        "trimaran code --service counter:Counter",
+    ),
     "feature-level": CliCommand(
         "trimaran.cluster.cli.feature_level:app",
         "Show or raise the level of newer behaviour.",

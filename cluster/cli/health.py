@@ -25,7 +25,7 @@ from ...archive.tool.output import (
 )
 from ...service_api.documents.member_status import find_leader
 from ...service_api.member_id import MEMBER_ID_MAX
-from ..documents.health import ClusterView, Problem, judge_cluster
+from ..documents.health import ClusterView, Problem, describe_upgrade, judge_cluster
 from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits
 from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
@@ -54,6 +54,8 @@ class HealthReport(BaseModel):
     """0 healthy, 3 no member can be reached, 10 unhealthy, 11 no leader."""
     verdict: str
     """The state of the cluster as one line for people."""
+    upgrade: str | None
+    """Which members run which code, while an upgrade is in progress; None otherwise. It is no problem."""
     problems: list[Problem]
 
 
@@ -81,7 +83,8 @@ def health(
     """Check whether a cluster is healthy, and say what to do about each problem.
 
     Every member answers, all are in one term, none is far behind or stands still, snapshots are made, and disks have
-    room. The limits are settings.
+    room. The limits are settings. Members with different code are healthy while an upgrade is in progress, and a line
+    says so.
 
     Exit status 0: healthy; 2: wrong usage; 3: no member can be reached; 10: unhealthy, such as a member that is down;
     11: members answer, but there is no leader. With --member, 10 is for problems of that member, and neither another
@@ -100,17 +103,21 @@ def health(
 
 
 def health_table(report: HealthReport) -> RenderableType:
-    """Draw the verdict, and a line for each problem."""
+    """Draw the verdict, an upgrade that is in progress, and a line for each problem."""
     word = "healthy" if report.is_healthy else "unhealthy"
-    verdict = Text(f"{word}: {report.verdict}", style="bold green" if report.is_healthy else "bold red")
+    lines: list[RenderableType] = [
+        Text(f"{word}: {report.verdict}", style="bold green" if report.is_healthy else "bold red")
+    ]
+    if report.upgrade is not None:
+        lines.append(Text(report.upgrade, style="yellow"))
     if report.is_healthy:
-        return verdict
+        return Group(*lines)
     table = new_table("member", "problem", "detail, and what to do", numbers=["member"])
     for problem in report.problems:
         member = "-" if problem.member_id is None else str(problem.member_id)
         advice = (f"\n{problem.advice}", "dim")
         table.add_row(member, Text(problem.kind.value, style="red"), Text.assemble(problem.detail, advice))
-    return Group(verdict, "", table)
+    return Group(*lines, "", table)
 
 
 async def _ask_until_well(ask: Callable[[], Awaitable[HealthReport]], wait_s: float) -> HealthReport:
@@ -149,5 +156,6 @@ def diagnose(report: ClusterReport, limits: HealthLimits, member_id: int | None 
         is_healthy=not problems,
         exit_status=status or (EXIT_UNHEALTHY if problems else EXIT_OK),
         verdict=report.verdict,
+        upgrade=describe_upgrade(view, limits),
         problems=problems,
     )

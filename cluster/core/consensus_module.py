@@ -27,11 +27,12 @@ from ...service_api.wire.log.messages import (
 )
 from ..messages.condition import ConditionQuery, MemberCondition
 from ..messages.consensus import RequestVote
-from ..messages.digests import ServiceDigest
+from ..messages.digests import ServiceDigest, StateFields
 from . import effects as fx
 from . import events as ev
 from .context import ConsensusContext
 from .digests.digest_comparison import DigestComparison
+from .digests.field_comparison import FieldComparison
 from .election.election import Election, LastElection
 from .election.phases import PHASES
 from .membership.membership_control import MembershipControl
@@ -90,6 +91,7 @@ class ConsensusModule:
         self.service_messages = ServiceMessages(ctx)
         self.snapshots = SnapshotControl(ctx, self.sessions, self.timers, self.service_messages)
         self.digests = DigestComparison(ctx)
+        self.fields = FieldComparison(ctx)
         self.membership = MembershipControl(ctx)
         self.membership.on_members_changed = self.sessions.tell_members
         self.standbys = StandbySnapshots(ctx, self.snapshots)
@@ -132,7 +134,8 @@ class ConsensusModule:
             ev.StandbySnapshotFetched: self.standbys.on_fetched,
             ev.StandbySnapshotFetchFailed: self.standbys.on_fetch_failed,
             ev.SnapshotDigested: self.digests.on_snapshot_digested,
-            ServiceDigest: self.digests.on_digest,
+            ServiceDigest: self._on_service_digest,
+            StateFields: self.fields.on_fields,
             ev.ClientConnect: self.sessions.redirect_connect,
             ev.ClientChallengeResponse: self.sessions.redirect_challenge_response,
             ev.ClientKeepAlive: self.sessions.on_follower_keep_alive,
@@ -278,6 +281,10 @@ class ConsensusModule:
         if configuration is not None:
             self.ctx.roster.history.append(configuration)
             self.ctx.roster.check_kind(runs_services=self.ctx.config.service_count > 0)
+
+    def _on_service_digest(self, message: ServiceDigest) -> None:
+        self.fields.note_code(MemberId(message.member_id), message.code_digest)
+        self.digests.on_digest(message)
 
     def on_replay_feature_level(self, event: FeatureLevelRaise) -> None:
         """Another feature level is in force behind this entry.

@@ -38,7 +38,9 @@ from .vocabulary.configuration import MemberKind
 from .vocabulary.feature_levels import NO_FEATURES, FeatureLevels
 from .vocabulary.held_entry import HeldEntry
 from .vocabulary.members import (
+    NO_LEVEL,
     ClusterMember,
+    KnownLevel,
     compare_log,
     is_active,
     is_empty_log,
@@ -105,7 +107,7 @@ class ConsensusConfig:
     retention: RetentionPolicy = KEEP_ALL
     snapshot_policy: SnapshotPolicy = ON_REQUEST_ONLY
     app_version: int = 1
-    feature_level: int = 0
+    known_level: KnownLevel = NO_LEVEL
     """The highest feature level that the services know."""
     code_digest: int = UNKNOWN_CODE
     """Names the code of the services, as `service.service_code` computes it."""
@@ -400,7 +402,7 @@ class ConsensusContext:
             return  # it is no member any more
         member.is_reachable = event.is_up
         if not event.is_up:
-            member.feature_level = None
+            member.known_level = None
         for listen in self.link_listeners:
             listen(event)
         if event.is_up:
@@ -411,14 +413,14 @@ class ConsensusContext:
         """A member has said what the code of its services can."""
         member = self.members.get(event.member_id)
         if member is not None:
-            member.feature_level = event.feature_level
+            member.known_level = event.known_level
 
-    def find_feature_levels(self) -> dict[MemberId, int | None]:
+    def find_known_levels(self) -> dict[MemberId, KnownLevel | None]:
         """Find what each member that runs the services can; None of one that has not said so on a link that is up."""
         return {
-            member.member_id: self.config.feature_level
+            member.member_id: self.config.known_level
             if member.member_id == self.config.member_id
-            else self.members[member.member_id].feature_level
+            else self.members[member.member_id].known_level
             for member in self.roster.current.members
             if member.kind is not MemberKind.WITNESS
         }
@@ -429,7 +431,7 @@ class ConsensusContext:
         Raises:
             ConfigurationError: the code here does not know them.
         """
-        levels.check(self.config.feature_level, log_position=log_position)
+        levels.check(self.config.known_level.feature_level, log_position=log_position)
         invariant(
             levels.feature_level >= self.feature_levels.feature_level,
             "a feature level never falls",

@@ -18,7 +18,7 @@ from .events import AdminAsker
 from .log.recording_log import RecordedSnapshot
 from .vocabulary.configuration import Configuration
 from .vocabulary.control_toggle import ActionStep
-from .vocabulary.divergence import Divergence
+from .vocabulary.divergence import Divergence, FieldDifference
 from .vocabulary.election_state import ElectionState
 from .vocabulary.module_state import ModuleState
 from .vocabulary.reason import Reason
@@ -436,6 +436,13 @@ class DivergenceMended:
     divergence: Divergence
 
 
+@dataclass(slots=True)
+class FieldDiffered:
+    """A field of a service's state differs from that of a member with other code: one log line."""
+
+    difference: FieldDifference
+
+
 Effect = (
     SendToMember
     | SendToClient
@@ -485,5 +492,6 @@ Effect = (
     | ServiceDiverged
     | DigestsDiffered
     | DivergenceMended
+    | FieldDiffered
 )
 """Everything the core can ask for."""

@@ -18,6 +18,7 @@ from ..messages.consensus import StopCatchup, TerminationPosition
 from .vocabulary.configuration import Configuration
 from .vocabulary.control_toggle import ControlToggle
 from .vocabulary.member_change import MemberChange
+from .vocabulary.members import KnownLevel
 from .vocabulary.reluctance import Reluctance
 
 
@@ -218,7 +219,7 @@ class FeatureLevelSaid:
     """A member says, on the link that was dialled here, what the code of its services can."""
 
     member_id: MemberId
-    feature_level: int
+    known_level: KnownLevel
 
 
 @dataclass(slots=True)

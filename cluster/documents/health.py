@@ -48,7 +48,9 @@ class ProblemKind(StrEnum):
     DIFFERS = "differs"
     """A member does not hear another one, because their settings differ."""
     CODE_DIFFERS = "code_differs"
-    """A member runs other code of its services than the leader."""
+    """A member runs other code of its services than the leader, and no upgrade is in progress."""
+    STATES_DIFFER = "states_differ"
+    """A field of a service's state differs between members whose code differs."""
     DIVERGED = "diverged"
     """Services of members came to different states or outputs from one log, and no majority agrees."""
     MEMBER_DIVERGED = "member_diverged"
@@ -179,6 +181,24 @@ def why_not_ready(status: MemberStatus, limits: HealthLimits) -> str | None:
     return None
 
 
+def describe_upgrade(view: ClusterView, limits: HealthLimits) -> str | None:
+    """Say in one line which members run which code while members are given other code one at a time; None otherwise.
+
+    Different code alone is no problem: each step of an upgrade has it. It becomes one if the upgrade stops halfway, so
+    if no member has started for `max_upgrade_ms`.
+    """
+    members: dict[str, list[int]] = {}
+    for status in view.answered:
+        if status.code is not None:
+            members.setdefault(status.code, []).append(status.member_id)
+    if len(members) < 2 or min(status.uptime_s for status in view.answered) * 1_000 > limits.max_upgrade_ms:
+        return None
+    return "upgrade in progress: " + ", ".join(
+        f"{'member' if len(ids) == 1 else 'members'} {', '.join(map(str, sorted(ids)))} with code {code}"
+        for code, ids in sorted(members.items(), key=lambda item: min(item[1]))
+    )
+
+
 # What only a comparison shows
 
 
@@ -240,8 +260,10 @@ def _find_behind(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int 
 
 
 def _find_code_differs(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    if view.leader is None or describe_upgrade(view, limits) is not None:
+        return
     for status in view.answered:
-        if view.leader is not None and None not in (status.code, view.leader.code) and status.code != view.leader.code:
+        if None not in (status.code, view.leader.code) and status.code != view.leader.code:
             leader = f"the leader, member {view.leader.member_id}, runs {view.leader.code}"
             yield status.member_id, f"it runs code {status.code}, and {leader}"
 
@@ -312,6 +334,11 @@ def _find_diverged_others(status: MemberStatus, limits: HealthLimits) -> Iterato
         if divergence.has_majority:
             members = ", ".join(map(str, divergence.member_ids))
             yield f"members that differ from a majority: {members}: {divergence.detail}"
+
+
+def _find_states_differ(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    for difference in status.state_differences:
+        yield difference.detail
 
 
 def _find_query_changes_state(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -450,6 +477,13 @@ MEMBER_RULES: Final = (
         "see `trimaran errors DIR` of that member for the cause; when the service is mended, rename its directory and "
         "start it: the others fill it; keep the renamed directory until all is well",
         is_ready=True,  # it is one of the majority
+    ),
+    MemberRule(
+        ProblemKind.STATES_DIFFER,
+        _find_states_differ,
+        "stop the upgrade, and start the members with new code with the old code again; let the new code do the same "
+        "as the old until a feature level is raised; see docs/upgrading.md",
+        is_ready=True,  # nobody can say which code is right, and the cluster serves
     ),
     MemberRule(
         ProblemKind.QUERY_CHANGES_STATE,

@@ -104,6 +104,8 @@ class MemberView(DocumentPart):
     """Whether the leader would make it a voter, if it is none; None where a member answers that does not lead."""
     feature_level: Count | None = None
     """The highest feature level that its services know; None where it has not said so, or is down."""
+    limiting_service: Line | None = None
+    """The services that know no higher one, with their ids; None where that is not known."""
     ingress: Line
     consensus: Line
     log: Line

@@ -1,15 +1,18 @@
-"""The message in which members tell each other digests of their services. See `core.digests.digest_comparison`.
+"""The messages in which members tell each other digests of their services. See `core.digests`.
 
-Aeron Cluster has no such message; it is of our own schema, and of no file.
+Aeron Cluster has no such messages; they are of our own schema, and of no file.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
 from ...service_api.wire.fields import Data, Int32, Int64, Position, Since, Text, UInt8, WireMemberId
-from ...service_api.wire.message import TrimaranMessage
+from ...service_api.wire.message import GroupElement, TrimaranMessage
+
+FIELD_LIMIT: Final = 64
+"""The most fields of a service's state that members compare."""
 
 
 class DigestKind(IntEnum):
@@ -40,3 +43,26 @@ class ServiceDigest(TrimaranMessage):
     """What was digested, as text for people, where it is short; a digest in hex otherwise."""
     copies: Annotated[Text, Since(3)] = ""
     """Which ranges of the member's log are copies, as `LogCopies` writes them."""
+
+
+class FieldDigest(GroupElement):
+    """A field of a service's state."""
+
+    type_digest: Int64 = 0
+    """Of the type that the field is declared with; 0 if it is not declared with one."""
+    name: Text = ""
+    digest: Data = b""
+    value: Text = ""
+    """The value as text for people, if that is short; the digest in hex otherwise."""
+
+
+class StateFields(TrimaranMessage):
+    """A member tells one whose code differs what each field of a service's state is at a position of the log."""
+
+    TEMPLATE_ID: ClassVar[int] = 41
+    member_id: WireMemberId
+    service_id: Int32
+    code_digest: Int64
+    """Of the code of the services."""
+    log_position: Position
+    fields: tuple[FieldDigest, ...] = ()

@@ -39,6 +39,8 @@ class MemberSettings(TrimaranMessage):
     group_index: Annotated[Int32 | None, Since(2)] = None
     group_count: Annotated[Int32 | None, Since(2)] = None
     """Which of the cluster's groups it is in, and how many there are; None of an older member."""
+    limiting_service: Annotated[Text, Since(4)] = ""
+    """The services that know no higher feature level, as text; empty of an older member."""
 
 
 class MembersNotice(TrimaranMessage):

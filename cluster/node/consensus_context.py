@@ -16,7 +16,7 @@ from ..core.context import ConsensusConfig, ConsensusContext
 from ..core.log.log_buffer import LogBuffer
 from ..core.log.retention import RetentionPolicy
 from ..core.vocabulary.configuration import Configuration, MemberKind
-from ..core.vocabulary.feature_levels import lowest_feature_level
+from ..core.vocabulary.feature_levels import find_known_level
 from ..core.vocabulary.roster import Roster
 from ..core.vocabulary.snapshot_policy import ON_REQUEST_ONLY, SnapshotPolicy
 from ..runtime.files.cluster_identity import find_whole_cluster_id
@@ -128,7 +128,7 @@ def _make_config(
         log_source_id=config.log_source_id,
         clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
         code_digest=code.digest,
-        feature_level=lowest_feature_level(services),
+        known_level=find_known_level(services),
     )
 
 

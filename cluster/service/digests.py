@@ -22,7 +22,7 @@ Measured (Python 3.11, 32-byte echo on the path of a leader): a message that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
@@ -35,7 +35,7 @@ from ...service_api import ClusteredService, LocalProtocolError
 from ...service_api.types import NULL_VALUE
 from ...service_api.users_code import calls_users_code
 from ...service_api.wire.checksum import adler32, crc32
-from ..messages.digests import DigestKind
+from ..messages.digests import FIELD_LIMIT, DigestKind, FieldDigest
 from .client_session import EgressContainer
 
 WINDOW_BYTES: Final = 4 << 10
@@ -50,6 +50,9 @@ _RAREST: Final = 1 << 16
 _LONG_NS: Final = 100_000_000
 _LONG_COUNT_LIMIT: Final = 2
 _VALUE_LIMIT: Final = 100
+_TYPE_BYTES: Final = 8
+_WHOLE: Final = "state_hash"
+"""The name of the field of a state that has no fields."""
 _SUMS: Final = Struct("<QII")
 
 logger = structlog.get_logger()
@@ -62,20 +65,28 @@ class DigestSink(Protocol):
         """Take a digest, and its value as text where that is short."""
 
 
+class FieldSink(Protocol):
+    """Takes the fields of a service's state at each position where its digest is made: the consensus module."""
+
+    def __call__(self, service_id: int, log_position: int, fields: Sequence[FieldDigest]) -> None:
+        """Take the fields."""
+
+
 class DeliveryDigests:
     """Makes the digests of one member, told by the log adapter where delivery has come to."""
 
-    __slots__ = ("_cut_position", "_egress", "_hashing", "_on_digest", "next_position")
+    __slots__ = ("_cut_position", "_egress", "_hashing", "_on_digest", "_on_fields", "next_position")
 
     def __init__(
         self,
         services: Sequence[ClusteredService],
         egress: EgressContainer,
         on_digest: DigestSink,
+        on_fields: FieldSink,
         *,
         monotonic_ns: Callable[[], int],
     ) -> None:
-        self._egress, self._on_digest = egress, on_digest
+        self._egress, self._on_digest, self._on_fields = egress, on_digest, on_fields
         self._hashing = [
             _StateHashing(service_id, service, monotonic_ns)
             for service_id, service in enumerate(services)
@@ -126,7 +137,9 @@ class DeliveryDigests:
         for hashing in self._hashing:
             found = hashing.ask(place, log_position, is_start=is_start)
             if found is not None:
-                self._on_digest(DigestKind.STATE, hashing.service_id, log_position, *found)
+                digest, value, state_fields = found
+                self._on_digest(DigestKind.STATE, hashing.service_id, log_position, digest, value)
+                self._on_fields(hashing.service_id, log_position, state_fields)
 
 
 class _StateHashing:
@@ -147,14 +160,16 @@ class _StateHashing:
         return f"<_StateHashing service={self.service_id} stride={self._stride} broken={self._is_broken}>"
 
     @calls_users_code
-    def ask(self, place: int, log_position: int, *, is_start: bool = False) -> tuple[bytes, str] | None:
-        """Return the digest of the state, and the value as text; None where it is not asked."""
+    def ask(
+        self, place: int, log_position: int, *, is_start: bool = False
+    ) -> tuple[bytes, str, Sequence[FieldDigest]] | None:
+        """Return the digest of the state, the value as text, and the fields; None where it is not asked."""
         if self._is_broken or place % self._stride or self._long_count >= _LONG_COUNT_LIMIT:
             return None
         begin_ns = self._monotonic_ns()
         try:
             value = self._service.state_hash()
-            digest = digest_of(value)
+            digest, state_fields = digest_state(value, self._service.state_types)
         except Exception as error:
             self._is_broken = True
             logger.error(
@@ -175,7 +190,7 @@ class _StateHashing:
             self._stride = min(self._stride << 1, _RAREST)
         elif duration_ns * _SHARE_LIMIT * 8 < since_ns and self._stride > 1:
             self._stride >>= 1
-        return digest, describe_value(value)
+        return digest, describe_value(value), state_fields
 
     def _note_length(self, duration_ns: int, log_position: int) -> None:
         self._long_count = self._long_count + 1 if duration_ns >= _LONG_NS else 0
@@ -217,9 +232,54 @@ def digest_of(value: object) -> bytes:
     Raises:
         LocalProtocolError: it is, or holds, an object that has no such digest.
     """
-    digest = blake2b(digest_size=DIGEST_BYTES)
-    digest.update(canonical_bytes(value))
-    return digest.digest()
+    return _digest(canonical_bytes(value))
+
+
+def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, list[FieldDigest]]:
+    """Compute the digest of what `state_hash` returned, and that of each field of it, the same in every process.
+
+    The fields are those of a dataclass, or the keys of a dict with few keys that are all short texts. Any other value
+    is one field, `state_hash`. `types` has the digest of the type that a field is declared with, by name.
+
+    Raises:
+        LocalProtocolError: it is, or holds, an object that has no such digest.
+    """
+    values = _values_by_field(value)
+    if values is None:
+        values = {_WHOLE: value}
+        parts = {_WHOLE: canonical_bytes(value)}
+        whole = parts[_WHOLE]
+    else:
+        parts = {name: canonical_bytes(each) for name, each in values.items()}
+        if isinstance(value, Mapping):
+            whole = _write_pairs((canonical_bytes(name), part) for name, part in parts.items())
+        else:
+            whole = _write_sequence([canonical_bytes(type(value).__qualname__), *parts.values()])
+    return _digest(whole), [
+        FieldDigest(
+            name=name,
+            type_digest=int.from_bytes(types.get(name, b"")[:_TYPE_BYTES], "little", signed=True),
+            digest=_digest(part),
+            value=describe_value(values[name]),
+        )
+        for name, part in parts.items()
+    ]
+
+
+def _values_by_field(value: object) -> dict[str, object] | None:
+    if isinstance(value, Mapping):
+        is_named = len(value) <= FIELD_LIMIT and all(
+            isinstance(name, str) and len(name) <= _VALUE_LIMIT for name in value
+        )
+        return dict(value) if is_named else None
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [each.name for each in fields(value)]
+        return {name: getattr(value, name) for name in names} if len(names) <= FIELD_LIMIT else None
+    return None
+
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 def canonical_bytes(value: object) -> bytes:
@@ -233,18 +293,25 @@ def canonical_bytes(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return b"b%d:" % len(value) + bytes(value)
     if isinstance(value, list | tuple):
-        return b"[%b]" % b",".join(map(canonical_bytes, value))
+        return _write_sequence(map(canonical_bytes, value))
     if isinstance(value, AbstractSet):
         return b"{%b}" % b",".join(sorted(map(canonical_bytes, value)))
     if isinstance(value, Mapping):
-        pairs = sorted((canonical_bytes(key), canonical_bytes(each)) for key, each in value.items())
-        return b"{%b}" % b",".join(b"%b:%b" % pair for pair in pairs)
+        return _write_pairs((canonical_bytes(key), canonical_bytes(each)) for key, each in value.items())
     if is_dataclass(value) and not isinstance(value, type):
         return canonical_bytes([type(value).__qualname__, *(getattr(value, each.name) for each in fields(value))])
     raise LocalProtocolError(
         f"state_hash gave type={type(value).__qualname__} expected bytes, str, a number, None, or a tuple, list, dict, "
         "set or dataclass of these"
     )
+
+
+def _write_sequence(parts: Iterable[bytes]) -> bytes:
+    return b"[%b]" % b",".join(parts)
+
+
+def _write_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
+    return b"{%b}" % b",".join(b"%b:%b" % pair for pair in sorted(pairs))
 
 
 def describe_value(value: object) -> str:

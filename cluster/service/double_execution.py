@@ -21,7 +21,7 @@ compare is compared as often as takes half of the time.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import structlog
@@ -128,6 +128,11 @@ class DoubledService(ClusteredService):
     def find_drift(self) -> str | None:
         """Say which derived value is another one than a start would make of the state."""
         return self.service.find_drift()
+
+    @property
+    def state_types(self) -> Mapping[str, bytes]:
+        """A digest of the type of each field of the state, by name."""
+        return self.service.state_types
 
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query."""

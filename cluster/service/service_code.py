@@ -47,6 +47,11 @@ def format_code(digest: int) -> str:
     return "unknown" if digest == UNKNOWN_CODE else f"{digest:016x}"
 
 
+def short_code(digest: int) -> str:
+    """Return the digits with which `accept_code` names the code; `ANY_CODE` where a class has no source file."""
+    return ANY_CODE if digest == UNKNOWN_CODE else format_code(digest)[:_SHOWN_DIGITS]
+
+
 @dataclass(slots=True, frozen=True)
 class CodeGuard:
     """Refuses to replay entries that other code ran, unless the operator says that this code may."""
@@ -96,7 +101,7 @@ class CodeGuard:
             f"app_version={format_app_version(self.app_version)} directory={self.directory}; the state may become "
             "another one than clients were told. Start the old code again, end it with `trimaran shutdown`, which takes"
             " a snapshot at the end of the log, and start the new code then; or, where the new code does the same with "
-            f"every old entry, start with --accept-code {mine[:_SHOWN_DIGITS]}. See docs/upgrading.md"
+            f"every old entry, start with --accept-code {short_code(self.digest)}. See docs/upgrading.md"
         )
 
 

@@ -87,7 +87,8 @@ def make_container(
         agent.guard = log_findings(agent)
     ctx.delivered_time = lambda: agent.time
     on_digest = module.digests.on_replay_digest if services else _tell_nobody
-    digests = DeliveryDigests(agent.services, agent.egress, on_digest, monotonic_ns=monotonic_ns)
+    on_fields = module.fields.on_replay_fields
+    digests = DeliveryDigests(agent.services, agent.egress, on_digest, on_fields, monotonic_ns=monotonic_ns)
     make_adapter = BoundedLogAdapter if services else WitnessLogAdapter
     adapter = make_adapter(ctx.log_buffer, log, agent, module, monotonic_ns=monotonic_ns, digests=digests)
     snapshotless = [type(service).__qualname__ for service in services if not service.takes_snapshots]

@@ -433,6 +433,10 @@ class WatchingSettings(BaseModel):
     min_disk_free_percent: Annotated[
         Count, Field(ge=0, le=100, description="unhealthy: less than this is free on the disk of the directory")
     ] = 5
+    max_upgrade_ms: Annotated[
+        Millis,
+        Field(description="unhealthy: members run different code, and no member has started for longer than this"),
+    ] = 3_600_000
     clock_skew_limit_ms: Annotated[
         Millis,
         Field(

@@ -14,3 +14,4 @@ class HealthLimits:
     max_log_after_snapshot_bytes: int
     max_snapshot_age_ms: int
     min_disk_free_percent: int
+    max_upgrade_ms: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...client.typed.exchange import EventReader, Exchange, Route, run_steps
+from ...client.typed.exchange import EventReader, Exchange, Route, check_kind, run_steps
 from ...service_api.errors import ConfigurationError
 from ...service_api.groups.group import ONLY_GROUP, Group
 from ...service_api.typed import Command, Event, Query, TypedService
@@ -70,12 +70,14 @@ class TypedHarness(ServiceHarness[S]):
             ServiceError: the service said no.
             Exception: what else its handler raises.
         """
+        check_kind(command, Command)
         route = self.route(type(command))
         answer: R = route.read(self.request(route.payload(command)))
         return answer
 
     def ask(self, query: Query[R]) -> R:
         """Ask the service's state; otherwise as `call`."""
+        check_kind(query, Query)
         route = self.route(type(query))
         answer: R = route.read(self.query(route.payload(query)))
         return answer

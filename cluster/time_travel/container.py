@@ -25,6 +25,7 @@ from ..core.log.log_publisher import max_message_length
 from ..core.log.recording_log import RecordingLog
 from ..core.vocabulary.configuration import Configuration, ConfiguredMember, MemberKind
 from ..core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
+from ..core.vocabulary.members import KnownLevel
 from ..core.vocabulary.roster import Roster
 from ..service.agent import ClusteredServiceAgent
 from ..service.client_session import ContainerClientSession, EgressContainer
@@ -235,7 +236,7 @@ def make_module(
     shared_timer_ids: bool,
     service_queue_limit_bytes: int,
     app_version: int,
-    feature_level: int,
+    known_level: KnownLevel,
 ) -> ConsensusModule:
     """Make a consensus module that is delivered entries and does nothing else: it takes part in no election."""
     descriptor = log.log
@@ -259,7 +260,7 @@ def make_module(
         ingress_window_bytes=0,
         catchup_near_bytes=0,
         app_version=app_version,
-        feature_level=feature_level,
+        known_level=known_level,
     )
     ctx = ConsensusContext(
         config=config,

@@ -23,7 +23,7 @@ from ...service_api.types import ClusterSessionId, TimeUnit
 from ...service_api.wire.frame import iter_headers, unpack_header
 from ..core import effects as fx
 from ..core.events import SnapshotFailed
-from ..core.vocabulary.feature_levels import lowest_feature_level
+from ..core.vocabulary.feature_levels import find_known_level
 from ..runtime.snapshots.recovery import Recovered, read_snapshots
 from ..service.bounded_log_adapter import BoundedLogAdapter
 from ..service.kept_snapshot import KeptPublication
@@ -73,7 +73,7 @@ class ReplayedService:
             shared_timer_ids=log.is_by_aeron if shared_timer_ids is None else shared_timer_ids,
             service_queue_limit_bytes=service_queue_limit_bytes,
             app_version=app_version,
-            feature_level=lowest_feature_level(services),
+            known_level=find_known_level(services),
         )
         self.container = ReplayedContainer(
             services,

@@ -164,6 +164,20 @@ class DivergenceStatus(DocumentPart):
     """What each member found there."""
 
 
+class StateDifferenceStatus(DocumentPart):
+    """A field of a service's state in which this member differs from members whose code is another."""
+
+    service_id: Id
+    field: Line
+    """The name of the field; `state_hash` for all that the method of that name returns, where it has no fields."""
+    log_position: Position
+    """The first position at which that was seen."""
+    member_ids: list[Id]
+    """The members that differ from the one that answers."""
+    detail: Line
+    """What each member has there."""
+
+
 class LogDifferenceStatus(DocumentPart):
     """A range of the log in which the members' recordings differ, and nobody can say whose bytes are valid."""
 
@@ -277,6 +291,8 @@ class MemberStatus(Document):
     """Members that it does not hear, because their settings differ from its own."""
     divergences: list[DivergenceStatus] = Field(default_factory=list)
     """In what services of members differ, as far as this member has compared their digests with its own."""
+    state_differences: list[StateDifferenceStatus] = Field(default_factory=list)
+    """The fields in which it differs from members with other code, as far as their digests were compared."""
     message_divergence_count: Count = 0
     """How often the log held another message of a service than this member's service had offered."""
     query_change: Line | None = None

@@ -54,9 +54,7 @@ def _from_builtins(kind: type[Any], value: Any) -> Any:
 
 
 def _has_set(schema: Schema) -> bool:
-    return isinstance(schema, list) and (
-        schema[0] in ("set", "frozenset") or any(_has_set(each) for each in schema[1:] if isinstance(each, list))
-    )
+    return isinstance(schema, list) and (schema[:1] in (["set"], ["frozenset"]) or any(map(_has_set, schema)))
 
 
 def make_encoder(schema: Schema) -> msgspec.msgpack.Encoder:

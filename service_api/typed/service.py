@@ -122,6 +122,7 @@ _RESERVED: Final = (
     "drop_timer",
     "describe_payload",
     "find_drift",
+    "state_types",
 )
 """Methods of TypedService that an author cannot mean to override."""
 
@@ -420,6 +421,11 @@ class TypedService(ClusteredService):
     def find_drift(self) -> str | None:
         """Say which derived value is another one than a start would make of the state; None if there is none."""
         return self.__plan.find_drift(self)
+
+    @property
+    def state_types(self) -> Mapping[str, bytes]:
+        """The fingerprint of the type of each declared field, by its name."""
+        return {name: field.codec.fingerprint for name, field in self.__plan.fields.items()}
 
     def describe_payload(self, payload: memoryview) -> str:
         """Show a command as the message that it is, or its first bytes where no method takes it."""

@@ -171,7 +171,7 @@ class TrimaranMessage(Message):
     """
 
     SCHEMA_ID: ClassVar[int] = 811
-    SCHEMA_VERSION: ClassVar[int] = 3
+    SCHEMA_VERSION: ClassVar[int] = 4
     """Rises with each field that is added, which then says `Since`: members of two versions read each other."""
 
 

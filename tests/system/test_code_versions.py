@@ -6,14 +6,18 @@ where the client had been told 7.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.facts import has_facts
-from tests.system.cluster_process import STEADY, SystemCluster
-from tests.system.test_operations import ordered
+from tests.system.cluster_process import STEADY, TIMEOUT_S, Member, SystemCluster
+from tests.system.test_operations import order, ordered
+from tests.waiting import patient, within
+from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.client import ClusterClient
 
 pytestmark = pytest.mark.slow
@@ -155,3 +159,63 @@ async def test_comments_are_no_other_code_and_an_explicit_word_lets_it_replay(da
             await cluster.wait_for_leader()
 
         assert await cluster.add(2) == [3 * 10 - 18 + 4 * 10 - 18 + 2]
+
+
+HASHED = OLD + "\n    def state_hash(self):\n        return self.total\n"
+HASHED_OTHER = HASHED.replace("self.total += int(bytes(payload))", "self.total += 2 * int(bytes(payload))")
+
+
+async def test_states_that_differ_while_code_differs_are_told_and_nobody_is_stopped(data_dir: Path) -> None:
+    """Members said 5, 5 and 10, clients were told 5 and then 12, and health named nothing but the code."""
+    settings = {"accept_code": "any", "metrics_endpoint": "127.0.0.1:0"}
+    async with SumCluster(data_dir, **settings) as cluster:
+        await start_again(cluster, HASHED, 0, 1, 2)
+        await start_again(cluster, HASHED_OTHER, 2)
+        if (await cluster.wait_for_leader()).leader_member_id == 2:
+            await ordered(cluster, "leader", "transfer", "--to", "0")
+        assert await cluster.add(1, 1, 1, 1, 1) == [1, 2, 3, 4, 5]
+        before = await order(cluster, "health", "--wait", "60")
+        assert (before.exit_status, json.loads(before.output)["upgrade"] is None) == (0, False)
+
+        await ordered(cluster, "leader", "transfer", "--to", "2")
+
+        for member_id, others in ((0, [2]), (1, [2]), (2, [0, 1])):
+            status = await wait_for_status(
+                cluster.processes,
+                member_id,
+                lambda status: bool(status.state_differences),
+                time_limit_s=patient(TIMEOUT_S),
+            )
+            (found,) = status.state_differences
+            assert (found.field, found.member_ids) == ("state_hash", others)
+            assert has_facts(found.detail, "code differs", "field=state_hash", "2=10")
+            assert "trimaran_state_differences 1" in await scrape(cluster.members[member_id])
+            event = await cluster.members[member_id].wait_for_event("service.states_differed", field="state_hash")
+            assert event["values"]["2"] == "10"
+        report = json.loads((await order(cluster, "health")).output)
+        assert {(each["kind"], each["member_id"]) for each in report["problems"]} == {
+            ("states_differ", member_id) for member_id in range(3)
+        }
+        assert await cluster.add(1, 1, 1) == [12, 14, 16]
+        assert all(member.process.is_running for member in cluster.members.values())
+        assert not any(member.events("service.digests_differed") for member in cluster.members.values())
+
+
+async def start_again(cluster: SumCluster, source: str, *member_ids: int) -> None:
+    cluster.write(source)
+    for member_id in member_ids:
+        cluster.members[member_id].terminate()
+        assert await cluster.members[member_id].wait_exit() == 0
+        cluster.start(member_id)
+        await cluster.wait_for_leader()
+
+
+async def scrape(member: Member) -> str:
+    listening = await member.wait_for_event("metrics.listening")
+    host, _, port = listening["endpoint"].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    async with within(TIMEOUT_S):
+        page = await reader.read()
+    writer.close()
+    return page.decode()

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ....archive.tool.output import OutputFormat, OutputOption, format_number, new_table
+from ....archive.tool.output import ABSENT, OutputFormat, OutputOption, format_number, new_table
 from ...documents.inspection import MembersView
 from ..shared.inspection import Inspection, MemberOption, heading
 from ..shared.setting_flags import with_member_flags
@@ -32,9 +32,10 @@ def show_level(
 
 def levels_table(view: MembersView) -> RenderableType:
     """Draw what is in force, and what each member can."""
-    table = new_table("member", "kind", "link", "can", numbers=["member", "can"])
+    table = new_table("member", "kind", "link", "can", "limited by", numbers=["member", "can"])
     for member in view.members:
         link = "self" if member.member_id == view.answered_by else "up" if member.is_connected else "down"
-        table.add_row(str(member.member_id), Text(member.kind), link, format_number(member.feature_level))
+        because = Text(member.limiting_service or ABSENT)
+        table.add_row(str(member.member_id), Text(member.kind), link, format_number(member.feature_level), because)
     title = f"feature level {view.feature_level}, commit {view.commit_position:,}"
     return Group(heading(view, title, len(view.members), "members"), "", table)

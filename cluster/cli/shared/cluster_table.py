@@ -120,10 +120,12 @@ def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
 
 
 def _reason(status: MemberStatus) -> Text:
-    """Say whom the member does not hear, if anybody, or else what its last election was."""
+    """Say whom the member does not hear, or in what its state differs; without these, what its last election was."""
     if status.differing_members:
         other = status.differing_members[0]
         return Text(f"does not hear member {other.member_id}: {other.detail}", style=_FAILED_STYLE)
+    if status.state_differences:
+        return Text(status.state_differences[0].detail, style=_FAILED_STYLE)
     return Text("none yet" if status.last_election is None else describe_election(status.last_election))
 
 

@@ -76,6 +76,12 @@ _MEMBER_HELP: Final = _CLIENT_HELP | {"directory": "Ask a member of this machine
 """Those of a command that may be shown to a member by its directory, too."""
 
 
+_SERVICE_HELP: Final = {
+    "service": "The services: module:Class, several with commas.",
+    "service_dir": "The directory of the services' module.",
+}
+
+
 def with_setting_flags(excluded: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the flag of every setting but those in `excluded` to a command, whose `**settings` receive them.
 
@@ -97,6 +103,11 @@ def with_member_flags(function: Callable[..., None]) -> Callable[..., None]:
 def with_client_flags(function: Callable[..., None]) -> Callable[..., None]:
     """Add the flags of members, their cluster, and TLS to a command; otherwise as `with_setting_flags`."""
     return _with_shared(function, _CLIENT_HELP)
+
+
+def with_service_flags(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the flags that name the services to a command; otherwise as `with_setting_flags`."""
+    return _with_shared(function, _SERVICE_HELP)
 
 
 def with_health_flags(function: Callable[..., None]) -> Callable[..., None]:

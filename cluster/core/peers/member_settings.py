@@ -40,7 +40,8 @@ def settings_of(ctx: ConsensusContext) -> MemberSettings:
         cluster_id=ctx.cluster_id,
         group_index=config.group.index,
         group_count=config.group.count,
-        feature_level=config.feature_level,
+        feature_level=config.known_level.feature_level,
+        limiting_service=config.known_level.limiting_service,
     )
 
 

@@ -40,7 +40,7 @@ from ...messages.consensus import (
     TerminationPosition,
     Vote,
 )
-from ...messages.digests import ServiceDigest
+from ...messages.digests import ServiceDigest, StateFields
 from ...messages.reads import LeadershipProbe, LeadershipProbeAck, ReadPosition, ReadPositionRequest
 from ...messages.transfer import TransferLeadership
 from ..context import ConsensusContext
@@ -65,6 +65,7 @@ SENDER_FIELDS: Final[dict[type[Message], str | None]] = {
     ReadPositionRequest: "follower_member_id",
     ReadPosition: "leader_member_id",
     ServiceDigest: "member_id",
+    StateFields: "member_id",
     TransferLeadership: "leader_member_id",
     ConditionQuery: "member_id",
     MemberCondition: "member_id",
@@ -320,7 +321,7 @@ def _standby_snapshot(ctx: ConsensusContext, message: StandbySnapshot) -> str | 
     return next((fault for position in positions if (fault := _frame_fault(position)) is not None), None)
 
 
-def _service_digest(ctx: ConsensusContext, message: ServiceDigest) -> str | None:
+def _service_digest(ctx: ConsensusContext, message: ServiceDigest | StateFields) -> str | None:
     return _frame_fault(message.log_position)
 
 
@@ -340,6 +341,7 @@ _RULES: Final[dict[type, Callable[[ConsensusContext, Any], str | None]]] = {  # 
     ReadPositionRequest: _read_position_request,
     ReadPosition: _read_position,
     ServiceDigest: _service_digest,
+    StateFields: _service_digest,
     StandbySnapshot: _standby_snapshot,
     TransferLeadership: _transfer_leadership,
 }

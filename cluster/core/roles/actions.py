@@ -313,7 +313,7 @@ class ActionControl:
             return self._membership.request(event.change)
         ctx = self._ctx
         before = ctx.feature_levels
-        level = choose_feature_level(before.feature_level, ctx.find_feature_levels(), event.feature_level)
+        level = choose_feature_level(before.feature_level, ctx.find_known_levels(), event.feature_level)
         position = publisher.append_positioned(
             FeatureLevelRaise(
                 leadership_term_id=ctx.leadership_term_id,

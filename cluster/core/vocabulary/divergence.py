@@ -45,3 +45,21 @@ class Divergence:
             who = "the consensus module" if self.service_id < 0 else f"service {self.service_id}"
             return f"snapshots of {who} differ"
         return f"states of service {self.service_id} differ"
+
+
+@dataclass(slots=True)
+class FieldDifference:
+    """A field of a service's state in which members with different code differ, where that was first seen."""
+
+    service_id: int
+    field: str
+    log_position: int
+    values: dict[MemberId, str]
+    """What this member found there, and each member that differs from it."""
+
+    def __str__(self) -> str:
+        values = " ".join(f"{member_id}={value}" for member_id, value in sorted(self.values.items()))
+        return (
+            f"states differ while code differs: field={self.field} service_id={self.service_id} "
+            f"log_position={self.log_position} by member: {values}"
+        )

@@ -22,6 +22,7 @@ from typing import Final
 from ....service_api import ClusteredService, ConfigurationError
 from ....service_api.types import MemberId
 from .configuration import ChangeRefusedError
+from .members import KnownLevel
 
 TRIMARAN_LEVEL: Final = 0
 """What this version of Trimaran can itself: nothing that it writes so far needs other members to know it."""
@@ -63,11 +64,11 @@ NO_FEATURES: Final = FeatureLevels()
 """What is in force until a level is raised."""
 
 
-def lowest_feature_level(services: Sequence[ClusteredService]) -> int:
+def find_known_level(services: Sequence[ClusteredService]) -> KnownLevel:
     """Return the highest feature level that every service of a member knows; of a witness, which runs none, any.
 
     Raises:
-        ConfigurationError: a service declares what is none.
+        ConfigurationError: a service declares what is no level.
     """
     for service in services:
         level: object = service.feature_level
@@ -76,16 +77,24 @@ def lowest_feature_level(services: Sequence[ClusteredService]) -> int:
                 f"service={type(service).__qualname__} feature_level={level!r} expected a whole number from 0 to "
                 f"{FEATURE_LEVEL_LIMIT}"
             )
-    return min((service.feature_level for service in services), default=FEATURE_LEVEL_LIMIT)
+    if not services:
+        return KnownLevel(FEATURE_LEVEL_LIMIT)
+    level = min(service.feature_level for service in services)
+    names = [
+        f"service {service_id}, {service.typed_name or type(service).__qualname__}"
+        for service_id, service in enumerate(services)
+        if service.feature_level == level
+    ]
+    return KnownLevel(level, " and ".join(names))
 
 
-def choose_feature_level(current: int, said: Mapping[MemberId, int | None], wanted: int | None) -> int:
+def choose_feature_level(current: int, said: Mapping[MemberId, KnownLevel | None], wanted: int | None) -> int:
     """Return the level that comes into force: `wanted`, or without it the highest that every member can.
 
     `said` is what the members that run the services can; None of one that has not said so on a link that is up.
 
     Raises:
-        ChangeRefusedError: a member cannot, or it is not known of one, or the level would not rise.
+        ChangeRefusedError: a service of a member cannot, or it is not known of one, or the level would not rise.
     """
     silent = sorted(member_id for member_id, level in said.items() if level is None)
     if silent:
@@ -93,17 +102,21 @@ def choose_feature_level(current: int, said: Mapping[MemberId, int | None], want
             f"members {silent} are not connected, or have not said what they can: start them, or remove them"
         )
     known = {member_id: level for member_id, level in sorted(said.items()) if level is not None}
-    highest = min(known.values())
+    highest = min(each.feature_level for each in known.values())
     level = highest if wanted is None else wanted
+    lacking = ", ".join(
+        f"at most {can.feature_level} on member {member_id}{can.limiting_service and f' ({can.limiting_service})'}"
+        for member_id, can in known.items()
+        if can.feature_level < max(level, current + 1)
+    )
     if level > highest:
-        lacking = ", ".join(f"member {member_id} {can}" for member_id, can in known.items() if can < level)
         raise ChangeRefusedError(
-            f"feature_level={level} expected at most {highest}: of their services' code can {lacking}: install code "
-            "that declares it on these members"
+            f"feature_level={level} is not possible: the code supports {lacking}; install code that declares "
+            f"feature_level={level} there"
         )
     if level <= current:
         raise ChangeRefusedError(
-            f"feature_level={level} expected above {current}, which is in force: a level never falls; every member can "
-            f"{highest}"
+            f"feature_level={level} expected above {current}, which is in force: a level never falls; "
+            + (f"the code supports {lacking}" if lacking else f"every member supports {highest}")
         )
     return level

@@ -9,8 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from ....service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+
+
+class KnownLevel(NamedTuple):
+    """What the code of a member's services can."""
+
+    feature_level: int
+    """The highest level that every service knows."""
+    limiting_service: str = ""
+    """The services that know no higher one, with their ids; empty of a witness and of a member of an older version."""
+
+
+NO_LEVEL: Final = KnownLevel(0)
+"""What code can that declares no feature level."""
 
 
 @dataclass(slots=True)
@@ -36,7 +50,7 @@ class ClusterMember:
     """How much it is preferred as leader, as it said last. See `transfer`."""
     snapshot_position: int = NULL_POSITION
     """Where its newest snapshot was taken, as it said last; -1 until it says so."""
-    feature_level: int | None = None
+    known_level: KnownLevel | None = None
     """The highest feature level that its services know, as it said on the link that is up; None without one."""
     vote: bool | None = None
     """Its vote for this member in `candidate_term_id`; None until it answered."""

@@ -111,6 +111,7 @@ class Inspector:
         known = ctx.members[endpoints.member_id]
         is_me = known is ctx.me
         position = ctx.append_position if is_me else self._reported_position(known)
+        known_level = ctx.config.known_level if is_me else known.known_level
         heard_ns = None if is_me or position is None else known.time_of_last_append_ns
         return MemberView(
             member_id=known.member_id,
@@ -122,7 +123,8 @@ class Inspector:
             silent_s=None if heard_ns is None else self._age_s(heard_ns),
             is_catching_up=known.is_catching_up,
             has_log=has_log(ctx, known) if ctx.role is Role.LEADER else None,
-            feature_level=ctx.config.feature_level if is_me else known.feature_level,
+            feature_level=None if known_level is None else known_level.feature_level,
+            limiting_service=None if known_level is None else known_level.limiting_service or None,
             ingress=endpoints.ingress,
             consensus=endpoints.consensus,
             log=endpoints.log,

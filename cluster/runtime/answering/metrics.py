@@ -395,6 +395,12 @@ METRICS: Final = (
         lambda v: len(v.status.divergences),
     ),
     MetricRow(
+        "trimaran_state_differences",
+        "gauge",
+        "fields of services' states in which members with other code differ from this one now; anything but 0 is wrong",
+        lambda v: len(v.status.state_differences),
+    ),
+    MetricRow(
         "trimaran_divergences_total",
         "counter",
         "how often members began to differ, as this member has seen it",

@@ -33,6 +33,7 @@ from ....service_api.documents.member_status import (
     ScrubStatus,
     SnapshotFetchStatus,
     StandbyStatus,
+    StateDifferenceStatus,
 )
 from ....service_api.net.transport import Purpose
 from ....service_api.tls.certificates import Certificate
@@ -40,7 +41,7 @@ from ....service_api.types import TICKS_PER_MS, MemberId
 from ....service_api.wire.log.code_digest import UNKNOWN_CODE
 from ...core.consensus_module import ConsensusModule
 from ...core.log.log_comparison import LogDifference
-from ...core.vocabulary.divergence import Divergence
+from ...core.vocabulary.divergence import Divergence, FieldDifference
 from ...core.vocabulary.held_entry import HeldEntry
 from ...documents.health import why_not_ready
 from ...service.query_check import QueryCheck
@@ -108,6 +109,9 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         scrub=_describe_scrub(upkeep, now_ms),
         differing_members=_describe_differing(vitals.links.members.differences),
         divergences=[describe_divergence(divergence) for divergence in module.digests.divergences.values()],
+        state_differences=[
+            describe_field_difference(ctx.config.member_id, difference) for difference in module.fields.differences
+        ],
         message_divergence_count=module.service_messages.divergence_count,
         query_change=_describe_query_change(vitals.container.agent.query_check),
         snapshot_fetch=_describe_fetch(vitals.snapshots.fetcher.progress),
@@ -191,6 +195,17 @@ def describe_divergence(divergence: Divergence) -> DivergenceStatus:
         member_ids=sorted(divergence.differing),
         has_majority=divergence.has_majority,
         detail=printable_line(str(divergence)),
+    )
+
+
+def describe_field_difference(own_id: MemberId, difference: FieldDifference) -> StateDifferenceStatus:
+    """Return in what members with other code differ from this one, as a status has it."""
+    return StateDifferenceStatus(
+        service_id=difference.service_id,
+        field=printable_line(difference.field),
+        log_position=difference.log_position,
+        member_ids=sorted(difference.values.keys() - {own_id}),
+        detail=printable_line(str(difference)),
     )
 
 

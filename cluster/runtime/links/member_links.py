@@ -33,6 +33,7 @@ from ....service_api import RemoteProtocolError
 from ....service_api.access.audit import AuditTrail
 from ....service_api.access.line_limiter import LineLimiter
 from ....service_api.cluster_id import ClusterId
+from ....service_api.documents.document import printable_line
 from ....service_api.endpoint import Endpoint
 from ....service_api.net.connection_gate import ConnectionGate
 from ....service_api.net.transport import Listener, LocalListener, NetworkStack, Purpose, as_member_transport
@@ -45,6 +46,7 @@ from ...core import effects as fx
 from ...core.events import FeatureLevelSaid, LinkChanged
 from ...core.peers.member_settings import difference, remedy
 from ...core.vocabulary.configuration import Configuration
+from ...core.vocabulary.members import KnownLevel
 from ...core.vocabulary.roster import Roster
 from ...messages.settings import MemberSettings, MembersNotice
 from ..ground.activities import ActivityScope
@@ -252,7 +254,8 @@ class MemberLinks:
                 del self.differences[member_id]
                 logger.info("member.settings_agreed", peer_member_id=member_id)
                 self._post(LinkChanged(member_id, is_up=True))
-            self._post(FeatureLevelSaid(member_id, theirs.feature_level or 0))
+            known_level = KnownLevel(theirs.feature_level or 0, printable_line(theirs.limiting_service))
+            self._post(FeatureLevelSaid(member_id, known_level))
         elif found != before:
             self.differences[member_id] = found
             if before is None:

@@ -172,6 +172,7 @@ class ConsensusModuleAgent:
             fx.ServiceDiverged: self._log_service_diverged,
             fx.DigestsDiffered: self._digests_differed,
             fx.DivergenceMended: divergence.on_mended,
+            fx.FieldDiffered: divergence.on_field_differed,
         }
 
     def watch(self, kind: type[fx.Effect], observer: Callable[[Any], None]) -> None:

@@ -94,6 +94,21 @@ class DivergenceReporter:
         """Tell that the members which differed agree with the others again."""
         logger.info("service.digests_agreed", **_facts(effect.divergence))
 
+    def on_field_differed(self, effect: fx.FieldDiffered) -> None:
+        """Tell in which field a member with other code differs. This member goes on: nobody knows which code is right.
+
+        Such states are what an upgrade may leave behind, so an operator must know before the next host.
+        """
+        found = effect.difference
+        logger.error(
+            "service.states_differed",
+            service_id=found.service_id,
+            field=found.field,
+            log_position=found.log_position,
+            values={str(member_id): value for member_id, value in sorted(found.values.items())},
+            detail=str(found),
+        )
+
     async def _compare_and_stop(self, divergence: Divergence) -> None:
         """Compare the logs, and stop if they are not why this member differs from a majority.
 

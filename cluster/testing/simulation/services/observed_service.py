@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -136,6 +136,11 @@ class ObservedService(ClusteredService):
     def has_state_hash(self) -> bool:
         """Whether the service has one."""
         return self.service.has_state_hash
+
+    @property
+    def state_types(self) -> Mapping[str, bytes]:
+        """A digest of the type of each field of the state, by name."""
+        return self.service.state_types
 
     def state_hash(self) -> object:
         """Return the service's."""

@@ -19,7 +19,7 @@ from trimaran.cluster.core.peers.message_rules import SENDER_FIELDS
 from trimaran.cluster.core.vocabulary.terms import TERM_LEAP_LIMIT
 from trimaran.cluster.messages.consensus import RequestVote, Vote
 from trimaran.service_api.types import MemberId
-from trimaran.service_api.wire.fields import BlockField
+from trimaran.service_api.wire.fields import BlockField, MessageLayout
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.versioned import build
 
@@ -63,12 +63,10 @@ class Victim:
     def forge(self, kind: type[Message], sender: MemberId, choose: Callable[[int], int]) -> Message:
         """Make a message of a kind in a member's own name; `choose(n)` gives a number from 0 to n - 1."""
         numbers = self._numbers()
-        values: dict[str, object] = {}
-        for field in kind.LAYOUT.block:
-            values[field.name] = _choose_value(field, numbers, choose)
-        for var in kind.LAYOUT.var_data:
-            text = TEXTS[choose(len(TEXTS))]
-            values[var.name] = text if var.is_text else text.encode()
+        values = _choose_values(kind.LAYOUT, numbers, choose)
+        for group in kind.LAYOUT.groups:
+            elements = (_choose_values(group.layout, numbers, choose) for _ in range(choose(3)))
+            values[group.name] = tuple(build(group.element, chosen) for chosen in elements)
         name = SENDER_FIELDS[kind]
         if name is not None:
             values[name] = sender
@@ -232,6 +230,14 @@ class Victim:
     def refusals(self) -> int:
         """How many messages were refused and would have been logged."""
         return self.refused_count + len(of(self.solo.effects, fx.MessageRefused))
+
+
+def _choose_values(layout: MessageLayout, numbers: list[int], choose: Callable[[int], int]) -> dict[str, object]:
+    values: dict[str, object] = {field.name: _choose_value(field, numbers, choose) for field in layout.block}
+    for var in layout.var_data:
+        text = TEXTS[choose(len(TEXTS))]
+        values[var.name] = text if var.is_text else text.encode()
+    return values
 
 
 def _choose_value(field: BlockField, numbers: Sequence[int], choose: Callable[[int], int]) -> object:

@@ -17,6 +17,7 @@ from trimaran.cluster.documents.health import (
     MemberRule,
     Problem,
     ProblemKind,
+    describe_upgrade,
     judge_cluster,
     judge_member,
     why_not_ready,
@@ -33,6 +34,7 @@ from trimaran.service_api.documents.member_status import (
     HeldStatus,
     LogDifferenceStatus,
     MemberStatus,
+    StateDifferenceStatus,
 )
 
 GIB = 1 << 30
@@ -42,9 +44,19 @@ LIMITS = HealthLimits(
     max_log_after_snapshot_bytes=GIB,
     max_snapshot_age_ms=3_600_000,
     min_disk_free_percent=5,
+    max_upgrade_ms=3_600_000,
 )
 
 PLACE = DamagedPlaceStatus(recording_id=0, position=640, file="0-0.rec", reason="wrong checksum")
+
+
+STATE_DIFFERENCE = StateDifferenceStatus(
+    service_id=0,
+    field="total",
+    log_position=4096,
+    member_ids=[2],
+    detail="states differ while code differs: field=total service_id=0 log_position=4096 by member: 1=5 2=10",
+)
 
 
 def divergence(member_ids: list[int], *, has_majority: bool) -> DivergenceStatus:
@@ -115,8 +127,14 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ProblemKind.DIVERGED: [{"divergences": [], "message_divergence_count": 0}],
     ProblemKind.MEMBER_DIVERGED: [{"divergences": []}],
     ProblemKind.QUERY_CHANGES_STATE: [{"query_change": None}],
+    ProblemKind.STATES_DIFFER: [{"state_differences": []}],
 }
 ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
+    (
+        ProblemKind.STATES_DIFFER,
+        {"state_differences": [STATE_DIFFERENCE]},
+        STATE_DIFFERENCE.detail,
+    ),
     (
         ProblemKind.CLOCK_OFF,
         {"clock": clock("its clock is 3,600.000 s ahead of the clocks of the majority")},
@@ -301,18 +319,44 @@ def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> Non
     ]
 
 
-def test_members_that_run_other_code_than_the_leader_are_named() -> None:
-    leader = member_status(0, state="LEADER", leader=0).model_copy(update={"code": "5c1f93ab0e7d2246"})
-    old, same, silent = (
-        member_status(member_id, leader=0).model_copy(update={"code": code})
-        for member_id, code in ((1, "0b77e2d9c43a1f58"), (2, leader.code), (3, None))
+OLD_CODE, NEW_CODE = "5c1f93ab0e7d2246", "0b77e2d9c43a1f58"
+
+
+def view_with_two_codes(*uptimes_s: float) -> ClusterView:
+    """Member 0 leads with old code, member 1 has new code, and member 3 names none; each has run for so long."""
+    codes = (OLD_CODE, NEW_CODE, OLD_CODE, None)
+    statuses = {
+        member_id: member_status(member_id, state="FOLLOWER" if member_id else "LEADER", leader=0).model_copy(
+            update={"code": code, "uptime_s": uptime_s}
+        )
+        for member_id, (code, uptime_s) in enumerate(zip(codes, uptimes_s, strict=True))
+    }
+    return ClusterView(statuses=statuses, leader=statuses[0], has_quorum=True, verdict="leader 0")
+
+
+def test_members_with_different_code_are_healthy_while_an_upgrade_is_in_progress() -> None:
+    """No wait for health between two hosts could ever succeed."""
+    view = view_with_two_codes(1e6, 3_600.0, 1e6, 1e6)
+
+    assert judge_cluster(view, LIMITS) == []
+    assert describe_upgrade(view, LIMITS) == (
+        f"upgrade in progress: members 0, 2 with code {OLD_CODE}, member 1 with code {NEW_CODE}"
     )
-    view = ClusterView(
-        statuses={0: leader, 1: old, 2: same, 3: silent}, leader=leader, has_quorum=True, verdict="leader 0"
-    )
+
+
+def test_an_upgrade_that_stopped_halfway_is_a_problem_of_each_member_with_other_code_than_the_leader() -> None:
+    view = view_with_two_codes(1e6, 3_600.1, 1e6, 1e6)
 
     problems = judge_cluster(view, LIMITS)
 
+    assert describe_upgrade(view, LIMITS) is None
     assert [(problem.kind.value, problem.member_id, problem.detail) for problem in problems] == [
-        ("code_differs", 1, "it runs code 0b77e2d9c43a1f58, and the leader, member 0, runs 5c1f93ab0e7d2246")
+        ("code_differs", 1, f"it runs code {NEW_CODE}, and the leader, member 0, runs {OLD_CODE}")
     ]
+
+
+def test_equal_code_is_no_upgrade() -> None:
+    leader = member_status(0, state="LEADER", leader=0).model_copy(update={"code": OLD_CODE})
+    view = ClusterView(statuses={0: leader, 1: "refused"}, leader=leader, has_quorum=True, verdict="leader 0")
+
+    assert describe_upgrade(view, LIMITS) is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.vocabulary.feature_levels import FeatureLevels
+from trimaran.cluster.messages.digests import FieldDigest
 from trimaran.cluster.service.agent import ClusteredServiceAgent
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.cluster.service.digests import DeliveryDigests
@@ -171,12 +172,15 @@ class Rig:
         )
         self.told_digests: list[tuple[object, ...]] = []
         """Kind, service id, log position and digest."""
+        self.told_fields: list[tuple[int, Sequence[FieldDigest]]] = []
+        """Log position, and the fields of the state there."""
         self.digests = DeliveryDigests(
             [self.service],
             self.agent.egress,
             lambda kind, service_id, position, digest, value: self.told_digests.append(
                 (kind, service_id, position, digest)
             ),
+            lambda service_id, position, fields: self.told_fields.append((position, fields)),
             monotonic_ns=lambda: self.now_ns,
         )
         self.adapter = BoundedLogAdapter(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import blake2b
 from random import Random
 from typing import Any
 
 import pytest
 
 from tests.unit.cluster.service.log_writer import SESSION, TERM, RecordingService, Rig
-from trimaran.cluster.messages.digests import DigestKind
+from trimaran.cluster.messages.digests import FIELD_LIMIT, DigestKind
 from trimaran.cluster.service.digests import (
     DENSE_BYTES,
     DIGEST_BYTES,
@@ -20,6 +21,7 @@ from trimaran.cluster.service.digests import (
     canonical_bytes,
     describe_value,
     digest_of,
+    digest_state,
 )
 from trimaran.service_api import ClientSession, LocalProtocolError
 from trimaran.service_api.types import ClusterSessionId
@@ -64,6 +66,7 @@ def hashed(rig: Rig, cost: Callable[[], None] = lambda: None) -> HashedService:
         [service],
         rig.agent.egress,
         lambda kind, service_id, position, digest, value: rig.told_digests.append((kind, service_id, position, digest)),
+        lambda service_id, position, fields: rig.told_fields.append((position, fields)),
         monotonic_ns=lambda: rig.now_ns,
     )
     rig.digests.start_from(0)
@@ -306,3 +309,43 @@ def test_values_are_shown_where_they_are_short() -> None:
     assert describe_value((20, b"19")) == "(20, b'19')"
     assert describe_value(b"\x01\xff") == "01ff"
     assert describe_value("x" * 1_000) == ""
+
+
+@dataclass
+class State:
+    total: int
+    owner: str
+
+
+def digests_by_field(value: object, types: dict[str, bytes] | None = None) -> dict[str, tuple[int, str]]:
+    return {each.name: (each.type_digest, each.value) for each in digest_state(value, types or {})[1]}
+
+
+def test_the_fields_of_a_state_are_those_of_a_dict_or_dataclass_and_else_it_is_one_field() -> None:
+    named = digests_by_field({"total": 5, "names": ["a"]}, {"total": bytes([7])})
+    assert named == {"total": (7, "5"), "names": (0, "['a']")}
+    assert digests_by_field(State(5, "a")) == {"total": (0, "5"), "owner": (0, "'a'")}
+    assert digests_by_field(5) == {"state_hash": (0, "5")}
+    assert digests_by_field({1: 2}) == {"state_hash": (0, "{1: 2}")}
+    assert [*digests_by_field({str(number): 0 for number in range(FIELD_LIMIT + 1)})] == ["state_hash"]
+
+
+@pytest.mark.parametrize("value", [5, {"b": {2, 1}, "a": None}, {1: "x"}, State(5, "a"), [1, (2,)], b"x"])
+def test_the_digest_of_a_state_does_not_depend_on_its_fields(value: object) -> None:
+    """Members of the version before compare it."""
+    digest, digests = digest_state(value, {})
+
+    assert digest == digest_of(value) == blake2b(canonical_bytes(value), digest_size=DIGEST_BYTES).digest()
+    assert len({each.digest for each in digests}) == len(digests)
+
+
+def test_a_service_gives_its_fields_wherever_it_gives_its_digest() -> None:
+    rig = Rig()
+    hashed(rig)
+    ends = write_log(rig, 1)
+
+    rig.deliver(ends[-1])
+
+    states = [position for kind, _, position, _ in rig.told_digests if kind == DigestKind.STATE]
+    assert [position for position, _ in rig.told_fields] == states
+    assert {each.name for _, found in rig.told_fields for each in found} == {"state_hash"}

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.facts import has_facts
 from trimaran.service_api.errors import RemoteProtocolError
-from trimaran.service_api.typed import Command
+from trimaran.service_api.typed import Command, Reply
 from trimaran.service_api.typed.codec import MessageCodec, ValueCodec
 from trimaran.service_api.typed.schema import find_change, schema_of, show_type
 
@@ -105,6 +105,31 @@ def test_sets_are_written_in_one_order() -> None:
     assert {codec.encode(set(names)) for names in (["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"])} == {
         codec.encode({"a", "b", "c"})
     }
+
+
+@dataclass
+class Tagged:
+    tags: set[str]
+    amount: int = 0
+
+
+def test_a_set_that_is_the_first_field_of_a_record_is_written_in_one_order() -> None:
+    """The order was that of the process: members gave other replies and wrote other snapshots."""
+    names = [f"name {number}" for number in range(40)]
+    codec: ValueCodec[Tagged] = ValueCodec(Tagged, "a reply")
+
+    assert codec.decode(codec.encode(Tagged({*names}))) == Tagged({*names})
+    assert msgspec.msgpack.decode(codec.encode(Tagged({*names})))["tags"] == sorted(names)
+
+
+class Nothing(Reply):
+    pass
+
+
+def test_a_record_without_fields_is_written() -> None:
+    codec: ValueCodec[Nothing] = ValueCodec(Nothing, "a reply")
+
+    assert codec.decode(codec.encode(Nothing())) == Nothing()
 
 
 def test_a_model_is_validated_where_it_is_read() -> None:

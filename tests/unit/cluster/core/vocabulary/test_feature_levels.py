@@ -12,7 +12,8 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.snapshots.snapshot import decode_module_snapshot
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT, FeatureLevels, lowest_feature_level
+from trimaran.cluster.core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT, FeatureLevels, find_known_level
+from trimaran.cluster.core.vocabulary.members import KnownLevel
 from trimaran.cluster.messages import snapshot as wire
 from trimaran.service_api import ClusteredService, ConfigurationError, InvariantViolation
 from trimaran.service_api.types import MemberId, TermId
@@ -33,10 +34,10 @@ A = ActionStep
 
 def leader(*, can: int = 2, others: dict[int, int] | None = None) -> Solo:
     """A leader of three whose first entry is committed, and what the others have said."""
-    solo = Solo(feature_level=can).lead()
+    solo = Solo(known_level=KnownLevel(can, "service 0, Bank")).lead()
     commit(solo)
     for member_id, level in ({1: can, 2: can} if others is None else others).items():
-        solo.feed(ev.FeatureLevelSaid(MemberId(member_id), level))
+        solo.feed(ev.FeatureLevelSaid(MemberId(member_id), KnownLevel(level, "service 1, Ledger")))
     return solo
 
 
@@ -125,10 +126,24 @@ def test_without_a_level_it_rises_to_the_highest_that_every_member_can() -> None
 def test_the_leader_refuses_while_a_member_can_less_and_names_it() -> None:
     said = details(ask(leader(others={1: 2, 2: 1}), 2))
 
-    assert said == [
-        "feature_level=2 expected at most 1: of their services' code can member 2 1: install code that declares it on "
-        "these members"
-    ]
+    assert "feature_level=2" in said[0]
+    assert "at most 1 on member 2 (service 1, Ledger)" in said[0]
+    assert "member 1" not in said[0]
+
+
+def test_a_level_that_cannot_rise_names_the_service_that_holds_it_down() -> None:
+    """Without a level to raise to, nobody was named."""
+    (said,) = details(ask(leader(can=2, others={1: 0, 2: 2})))
+
+    assert "at most 0 on member 1 (service 1, Ledger)" in said
+    assert "member 2" not in said
+
+
+def test_a_member_of_an_older_version_names_no_service() -> None:
+    solo = leader(others={1: 2})
+    solo.feed(ev.FeatureLevelSaid(MemberId(2), KnownLevel(0)))
+
+    assert "at most 0 on member 2;" in details(ask(solo, 2))[0]
 
 
 def test_the_leader_refuses_while_a_member_has_not_said_what_it_can() -> None:
@@ -153,7 +168,7 @@ def test_a_level_never_falls_nor_stays() -> None:
 
 
 def test_a_follower_refuses() -> None:
-    solo = Solo(terms=[(0, 0, 64)], feature_level=1).follow(leader_id=2)
+    solo = Solo(terms=[(0, 0, 64)], known_level=KnownLevel(1)).follow(leader_id=2)
 
     assert "not the leader: leader_member_id=2" in details(ask(solo, 1))[0]
 
@@ -200,7 +215,7 @@ def test_a_snapshot_holds_the_level_and_a_member_that_knows_less_does_not_start_
 
     snapshot = decode_module_snapshot(take_snapshot(solo, 2048).module_messages)
 
-    newer, older = (Solo(terms=[(0, 0, 4096)], is_started=False, feature_level=level) for level in (2, 1))
+    newer, older = (Solo(terms=[(0, 0, 4096)], is_started=False, known_level=KnownLevel(level)) for level in (2, 1))
     newer.module.snapshots.restore(snapshot, [], timestamp=9)
     assert newer.ctx.feature_levels == FeatureLevels(2)
     with pytest.raises(ConfigurationError, match=r"feature_level=2 .*log_position=2048"):
@@ -216,11 +231,15 @@ class Declaring(ClusteredService):
 
 
 def test_a_member_can_what_the_least_of_its_services_can() -> None:
-    assert lowest_feature_level([Declaring(3), Declaring(1)]) == 1
-    assert lowest_feature_level([ClusteredService()]) == 0
+    assert find_known_level([Declaring(3), Declaring(1)]) == KnownLevel(1, "service 1, Declaring")
+    assert find_known_level([Declaring(1), Declaring(2), Declaring(1)]).limiting_service == (
+        "service 0, Declaring and service 2, Declaring"
+    )
+    assert find_known_level([ClusteredService()]).feature_level == 0
+    assert find_known_level([]) == KnownLevel(FEATURE_LEVEL_LIMIT)
 
 
 @pytest.mark.parametrize("level", [-1, FEATURE_LEVEL_LIMIT + 1, 1.0, "2", True, None])
 def test_a_service_that_declares_no_level_is_named(level: object) -> None:
     with pytest.raises(ConfigurationError, match=r"service=Declaring feature_level="):
-        lowest_feature_level([Declaring(level)])
+        find_known_level([Declaring(level)])

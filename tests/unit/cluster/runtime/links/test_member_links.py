@@ -29,6 +29,7 @@ from tests.unit.cluster.runtime.links.linked import (
 )
 from tests.waiting import until, within
 from trimaran.cluster.core.events import FeatureLevelSaid, LeaderSaid
+from trimaran.cluster.core.vocabulary.members import KnownLevel
 from trimaran.cluster.messages.consensus import (
     AppendPosition,
     CommitPosition,
@@ -516,10 +517,10 @@ async def test_what_a_members_services_can_is_told_as_its_endpoint_answers_it() 
     outbound, _ = mine.dialled(ONE)
     other, _ = mine.dialled(TWO)
 
-    outbound.data_received(greeting(ONE, feature_level=2))
+    outbound.data_received(greeting(ONE, feature_level=2, limiting_service="service 1, Bank"))
     other.data_received(greeting(TWO, feature_level=3, service_count=2))
 
-    assert mine.said == [FeatureLevelSaid(ONE, 2)]
+    assert mine.said == [FeatureLevelSaid(ONE, KnownLevel(2, "service 1, Bank"))]
 
 
 async def test_a_member_of_an_older_version_can_feature_level_0() -> None:
@@ -531,7 +532,7 @@ async def test_a_member_of_an_older_version_can_feature_level_0() -> None:
 
     outbound.data_received(encode_frame(shorter, stream_id=CONSENSUS_STREAM_ID))
 
-    assert mine.said == [FeatureLevelSaid(ONE, 0)]
+    assert mine.said == [FeatureLevelSaid(ONE, KnownLevel(0))]
 
 
 async def test_minor_versions_of_the_service_may_differ() -> None:

@@ -18,6 +18,7 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
+from trimaran.cluster.core.vocabulary.members import KnownLevel
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.messages.consensus import StopCatchup
 from trimaran.cluster.runtime.files.members_file import MembersFile
@@ -487,7 +488,7 @@ async def test_held_agent_remembers_what_is_said_once_until_it_starts(rig: Rig) 
     """A service may take long to load its snapshot; what comes meanwhile would find neither election nor term."""
     once = [
         ev.LinkChanged(ONE, is_up=True),
-        ev.FeatureLevelSaid(ONE, 1),
+        ev.FeatureLevelSaid(ONE, KnownLevel(1)),
         ev.MembersHeard(roster(2, 2).current, is_trusted=True),  # perhaps that this member is none any more
     ]
     rig.agent.hold()

@@ -100,7 +100,7 @@ class Version:
 
 def has_heard_all(leader: Member) -> bool:
     """Whether the leader knows what each member can."""
-    return leader.node is not None and None not in leader.node.module.ctx.find_feature_levels().values()
+    return leader.node is not None and None not in leader.node.module.ctx.find_known_levels().values()
 
 
 def upgraded(small: SmallCluster, version: Version) -> Upgrade:
