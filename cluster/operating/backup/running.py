@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 
 import aiofiles.os
 import structlog
 
 from ....archive.config import ArchiveConfig
-from ....service_api import ConfigurationError
 from ...runtime.ground.host import Host
 from .agent import BackupAgent, BackupGapError
 from .directory import BackupDirectory
@@ -29,7 +29,8 @@ async def run_backup(
     """Back a cluster up into the directory at `path` until cancelled. `on_agent` is told of each agent.
 
     Where the members have removed the log that comes next, what is there gets the name `PATH.until-POSITION`, whole as
-    it is, and a new backup begins at `path` with the members' newest snapshot.
+    it is, and a new backup begins at `path` with the members' newest snapshot. If another one that ended at the same
+    position has that name, a number follows: `PATH.until-POSITION-2`.
 
     Raises:
         ClusterError: the directory cannot be used, or is of another cluster.
@@ -43,10 +44,10 @@ async def run_backup(
                 await agent.run()
             except BackupGapError as error:
                 gap, position = error, directory.recorded_position
-        kept = path.with_name(f"{path.name}.until-{position}")
         disk = host.file_system
-        if kept.name in disk.list_directory(path.parent):
-            raise ConfigurationError(f"{gap}; {kept} is there already: move it away")
+        taken = set(disk.list_directory(path.parent))
+        names = chain([f"{path.name}.until-{position}"], (f"{path.name}.until-{position}-{n}" for n in count(2)))
+        kept = path.with_name(next(name for name in names if name not in taken))
         await aiofiles.os.wrap(disk.rename)(path, kept)
         await aiofiles.os.wrap(disk.sync_directory)(path.parent)
         logger.warning("backup.begun_again", reason=str(gap), kept=str(kept))

@@ -296,8 +296,12 @@ def test_what_is_not_committed_never_reaches_a_backup() -> None:
         assert backup.status.recorded_position == committed
 
 
-def test_a_backup_that_was_away_too_long_stands_beside_the_one_that_is_begun() -> None:
-    """What comes next is gone on all members: `run_backup` puts the directory aside, whole as it is."""
+@pytest.mark.parametrize("other_count", [0, 1, 2])
+def test_a_backup_that_was_away_too_long_stands_beside_the_one_that_is_begun(other_count: int) -> None:
+    """What comes next is gone on all members: `run_backup` puts the directory aside, whole as it is.
+
+    Others may have ended at the same position before: the backup ended for good then (seed 928 of the simulator).
+    """
     settings = replace(LOG_SETTINGS, keep_all=False, keep_snapshots=1)
     with backed_up(settings) as (small, backup):
         small.send(20)
@@ -308,10 +312,13 @@ def test_a_backup_that_was_away_too_long_stands_beside_the_one_that_is_begun() -
             small.send(100, length=1_000)
             snapshot_position = take(small)
         before = backup.disk.content(PLACE / "archive" / "0-0.rec")
+        names = [f"{PLACE.name}.until-{end}{more}" for more in ("", "-2", "-3")]
+        for name in names[:other_count]:
+            backup.disk.make_directory(PLACE.with_name(name))
         backup.start()
 
         assert backup.catch_up(snapshot_position=snapshot_position).recorded_position > end
-        kept = PLACE.with_name(f"{PLACE.name}.until-{end}")
+        kept = PLACE.with_name(names[other_count])
         assert backup.disk.content(kept / "archive" / "0-0.rec") == before
         assert backup.failure is None
 
