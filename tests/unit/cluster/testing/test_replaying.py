@@ -11,7 +11,6 @@ import pytest
 from trimaran import ClientSession, ConfigurationError
 from trimaran.cluster.settings.variables import RECORD_VARIABLE
 from trimaran.cluster.testing import MemoryCluster, replay_log
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 from .counting import Counter
 
@@ -20,7 +19,7 @@ from .counting import Counter
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a member that has added 1 to 30, each by a request."""
     directory = tmp_path_factory.mktemp("recorded") / "node-0"
-    with quiet_log(), MemoryCluster(Counter, members=1) as cluster:
+    with MemoryCluster(Counter, members=1) as cluster:
 
         async def use() -> None:
             client = await cluster.connect()
@@ -95,7 +94,7 @@ def test_older_code_is_compared_output_by_output(log: Path) -> None:
 
 
 def test_another_log_is_told(log: Path, expected: Path, tmp_path: Path) -> None:
-    with quiet_log(), MemoryCluster(Counter, members=1) as cluster:
+    with MemoryCluster(Counter, members=1) as cluster:
         cluster.run(cluster.wait_for_leader())
         cluster.save_directory(0, tmp_path / "other")
 
