@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Final
 
+from ...service_api.service_texts import ServiceTexts
 from .digests import canonical_bytes
 
 _SHOWN_COUNT: Final = 8
@@ -33,6 +34,17 @@ def describe_payload_difference(expected: object, actual: object) -> str:
         return f"expected length={len(expected)} actual length={len(actual)}"
     end = at + _SHOWN_LENGTH // 2
     return f"from byte {at} on: expected={expected[at:end]!r} actual={actual[at:end]!r}"
+
+
+def describe_payloads(expected: object, actual: object, texts: ServiceTexts) -> str:
+    """Return what two payloads, or two other results, show where they differ: by field where these are messages."""
+    told = texts.difference(expected, actual) if isinstance(expected, bytes) and isinstance(actual, bytes) else None
+    return told or describe_payload_difference(expected, actual)
+
+
+def shown_payload(value: object, texts: ServiceTexts) -> str:
+    """Show a payload as the message that it is, or any other value, in one line."""
+    return (texts.message(value) if isinstance(value, bytes) else None) or shown_value(value)
 
 
 def _differences(place: str, expected: object, actual: object) -> Iterator[str]:

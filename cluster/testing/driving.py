@@ -60,7 +60,7 @@ class Drive(Generic[T]):
         machine.run_beside(self._watched.run, context=copy_context())
 
     def __repr__(self) -> str:
-        return f"<Drive {self._coroutine.__qualname__} done={self._watched.is_done}>"
+        return f"<Drive {self._coroutine!r} done={self._watched.is_done}>"
 
     def allow(self, seconds: float) -> None:
         """Let so much virtual time pass from now on without progress."""

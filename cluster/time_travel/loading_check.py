@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ...service_api import ClusteredService, ClusterError
+from ...service_api.service_texts import texts_of
 from ...service_api.wire.log.recording_log import RecordingLogEntry
 from ..service.state_difference import describe_difference
 from .container import Bystander
 from .difference import compare_outputs
 from .member_log import READ_BYTES, MemberLog, SnapshotSet
+from .output_texts import OutputTexts
 from .outputs import Output
 from .replay import ReplayedService
 from .snapshot_comparison import SnapshotComparison
@@ -64,14 +66,14 @@ def compare_loaded(
         if isinstance(service, Bystander):
             continue
         if service.has_state_hash:
-            problem = describe_difference(service.state_hash(), other.state_hash())
-            if problem:
+            if problem := describe_difference(service.state_hash(), other.state_hash()):
+                problem = texts_of(service).states(service, other) or problem
                 return (
                     f"service {entry.service_id}: the state after loading is not the one before: {problem}; {_ADVICE}"
                 )
             continue
         is_hashed = False
-        comparing = SnapshotComparison(messages(entry))
+        comparing = SnapshotComparison(messages(entry), texts_of(service))
         comparing.skip_container()
         loaded.write_snapshot(comparing, entry.service_id)
         if (difference := comparing.finish()) is not None:
@@ -98,12 +100,6 @@ def _compare_outputs(
         if difference is not None:
             return (
                 f"after loading it gives out another {difference.output.kind} at position={difference.position}: "
-                f"expected={_payload(difference.old)} actual={_payload(difference.new)}; {_ADVICE}"
+                f"{OutputTexts(replayed.services).difference(difference)}; {_ADVICE}"
             )
     return None
-
-
-def _payload(output: Output | None) -> str:
-    return (
-        "nothing" if output is None else repr(output.payload[:64]) if output.payload else f"deadline {output.deadline}"
-    )

@@ -4,8 +4,10 @@ messages         Command, Query, Reply, Event, ...            handlers   @handle
 declared_state   `state`: kept, undone, compared              snapshots  the declared state in a snapshot
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
+state_fields     the declared state of versions, compared     message_texts  messages in words
 """
 
+from . import message_texts as _message_texts  # noqa: F401  # says how messages of typed services are shown
 from .context import Context as Context
 from .declared_state import state as state
 from .handlers import answers as answers
