@@ -177,7 +177,7 @@ def test_a_field_that_a_file_does_not_have_is_said_and_is_no_difference(
         replay_log(typed_log, [NotedShelf, Counter], expected=file)
     with (
         pytest.warns(UncomparedFieldWarning),
-        pytest.raises(AssertionError, match="state of service 0: amounts: .*'key-2': 4"),
+        pytest.raises(AssertionError, match=r"state of service 0: amounts: .*'key-2': 4"),
     ):
         replay_log(typed_log, [DoublingShelf, Counter], expected=file)
 
