@@ -1,4 +1,4 @@
-"""The words for what a service gets and gives: whoever tells that two instances, members or versions differ, asks here.
+"""The words for what a service gets and gives, asked for where two instances, members or versions of it differ.
 
 A service sends and keeps bytes. Whose messages are classes can say more: their names, their fields, and which method
 handles them. `typed` registers that for its services; nothing else here knows of it.

@@ -1,9 +1,9 @@
 """Drives a coroutine of a test, and the simulated world with it, until it ends or waits in vain.
 
-The world is a queue of what will happen, so that whoever drives it decides when it goes on. It may be driven while an
-event loop runs in this thread, as in a notebook: the loop and its task are set aside meanwhile, by the functions that
-asyncio documents for authors of event loops. So tasks of members never run inside a task of the caller, which Python
-3.14 refuses.
+The world is a queue of what will happen, so the driver decides when it goes on. It may be driven while an event loop
+runs in this thread, as in a notebook: the loop and its task are set aside meanwhile, by the functions that asyncio
+documents for authors of event loops. So tasks of members never run inside a task of the caller, which Python 3.14
+refuses.
 """
 
 from __future__ import annotations

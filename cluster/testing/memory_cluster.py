@@ -19,7 +19,6 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
-from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
@@ -48,8 +47,8 @@ _PARTS: Final = "archive", "cluster"
 CLIENT: Final = "client"
 """What `partition` calls the machine of the test and of its clients."""
 MEMBER_LIMIT: Final = 9
-_SLICE_S: Final = 0.01
-"""Real seconds for which `run_async` holds the caller's loop at once."""
+_SLICE_EVENTS: Final = 1_000
+"""Events of the simulated world for which `run_async` holds the caller's loop at once: about 5 ms."""
 _WAIT_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.002
 _MTU_LENGTH_BYTES: Final = 1_408
@@ -167,17 +166,21 @@ class MemoryCluster:
     async def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Do as `run`, for callers in another event loop, which goes on meanwhile: a notebook, an async fixture.
 
-            await cluster.run_async(test())
-
         Raises:
             StillWaitingError: it waits for something that does not happen: no progress for 60 virtual seconds.
             ConfigurationError: the test that is driven calls this, another one is driven, or the cluster is closed.
         """
         __tracebackhide__ = True
         with self._driving(coroutine) as drive:
-            while not drive.step(_after(_SLICE_S)):  # noqa: ASYNC110  # it is this loop that drives
+            while not drive.step(self._after(_SLICE_EVENTS)):  # noqa: ASYNC110  # it is this loop that drives
                 await asyncio.sleep(0)
         return drive.result()
+
+    def _after(self, event_count: int) -> Callable[[], bool]:
+        """Make a function that says whether so many events have happened."""
+        scheduler = self._cluster.scheduler
+        end = scheduler.event_count + event_count
+        return lambda: scheduler.event_count >= end
 
     @contextlib.contextmanager
     def _driving(self, coroutine: Coroutine[Any, Any, T]) -> Iterator[Drive[T]]:
@@ -672,12 +675,6 @@ class _KeptFailures(FailureLog):
         """Keep it, and log it."""
         self._kept.append((self._member_id, log_position, error))
         super().note(error, service=service, log_position=log_position)
-
-
-def _after(seconds: float) -> Callable[[], bool]:
-    """Make a function that says whether so much real time has passed."""
-    end = perf_counter() + seconds
-    return lambda: perf_counter() > end
 
 
 async def _idle() -> None:

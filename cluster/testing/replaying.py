@@ -18,7 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...service_api import ConfigurationError
-from ...service_api.typed.state_fields import FieldDigest, StateFields, compare_digests, digest_fields, read_fields
+from ...service_api.typed.state_fields import (
+    DeclaredValues,
+    FieldDigest,
+    compare_field_digests,
+    digest_fields,
+    read_fields,
+)
 from ..service.digests import digest_of
 from ..service.kept_snapshot import state_of
 from ..settings.variables import RECORD_VARIABLE
@@ -158,7 +164,7 @@ def _recorded_state(replayed: ReplayedService, service_id: int) -> RecordedState
     return RecordedState(None if state is None else digest_of(state).hex())
 
 
-def _read_fields(replayed: ReplayedService, service_id: int) -> StateFields | None:
+def _read_fields(replayed: ReplayedService, service_id: int) -> DeclaredValues | None:
     """Read the declared state of a service; None if it is not typed, or writes no snapshots."""
     if not replayed.services[service_id].takes_snapshots:
         return None
@@ -212,7 +218,7 @@ def _differences(
         place = "state" if len(now.states) == 1 else f"state of service {service_id}"
         fields = _read_fields(replayed, service_id)
         if was.fields is not None and fields is not None:
-            found = compare_digests(was.fields, fields)
+            found = compare_field_digests(was.fields, fields)
             _warn([f"{name}: only the earlier run has it" for name in found.only_expected])
             _warn([f"{name}: only this code has it" for name in found.only_actual])
             yield from (f"  {place}: {each}" for each in found.differences)

@@ -35,7 +35,7 @@ _SIDES: Final = "expected", "actual"
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
 
-class StateField(NamedTuple):
+class DeclaredValue(NamedTuple):
     """One declared field of a snapshot."""
 
     schema: Schema
@@ -44,10 +44,10 @@ class StateField(NamedTuple):
 
 
 @dataclass(slots=True)
-class StateFields:
+class DeclaredValues:
     """The declared state of one snapshot."""
 
-    fields: dict[str, StateField] = field(default_factory=dict)
+    fields: dict[str, DeclaredValue] = field(default_factory=dict)
     others: list[bytes] = field(default_factory=list)
     """What the author wrote after it."""
 
@@ -72,13 +72,13 @@ class FieldDigest(NamedTuple):
     """Of the value as `schema` has it, in hex."""
 
 
-def read_fields(messages: Iterable[bytes]) -> StateFields | None:
+def read_fields(messages: Iterable[bytes]) -> DeclaredValues | None:
     """Read the declared state from the messages of a whole snapshot; None if it is not of a typed service."""
     left = iter(messages)
     schemas = _schemas(next(left, b""))
     if schemas is None:
         return None
-    state = StateFields({name: StateField(schema, {} if _is_dict(schema) else None) for name, schema in schemas})
+    state = DeclaredValues({name: DeclaredValue(schema, {} if _is_dict(schema) else None) for name, schema in schemas})
     names, body = [name for name, _ in schemas], b""
     for message in left:
         if message.startswith(_END_BEGIN):
@@ -91,13 +91,15 @@ def read_fields(messages: Iterable[bytes]) -> StateFields | None:
         if _is_dict(schema):
             value.update((_hashable(key), each) for key, each in READ_ANY.decode(body))
         else:
-            state.fields[name] = StateField(schema, READ_ANY.decode(body))
+            state.fields[name] = DeclaredValue(schema, READ_ANY.decode(body))
         body = b""
     state.others = list(left)
     return state
 
 
-def compare_fields(expected: StateFields, actual: StateFields, *, sides: tuple[str, str] = _SIDES) -> FieldComparison:
+def compare_fields(
+    expected: DeclaredValues, actual: DeclaredValues, *, sides: tuple[str, str] = _SIDES
+) -> FieldComparison:
     """Compare two states by value, as far as both know the same fields; `sides` are the words for the two."""
     found = FieldComparison()
     only_expected, only_actual = dict.fromkeys(expected.fields), dict.fromkeys(actual.fields)
@@ -118,21 +120,21 @@ def compare_fields(expected: StateFields, actual: StateFields, *, sides: tuple[s
     return found
 
 
-def digest_fields(state: StateFields) -> dict[str, FieldDigest]:
+def digest_fields(state: DeclaredValues) -> dict[str, FieldDigest]:
     """Return a digest of each field, with the schema that it is of."""
     return {
         name: FieldDigest(each.schema, digest_field(each, each.schema).hex()) for name, each in state.fields.items()
     }
 
 
-def digest_field(state: StateField, schema: Schema) -> bytes:
+def digest_field(state: DeclaredValue, schema: Schema) -> bytes:
     """Digest the value of a field as another schema has it: equal values have equal digests, in every process."""
     return blake2b(
         _canonical(_View(state.schema, schema, {}, {}).of("", state.value)), digest_size=_DIGEST_BYTES
     ).digest()
 
 
-def compare_digests(expected: Mapping[str, FieldDigest], actual: StateFields) -> FieldComparison:
+def compare_field_digests(expected: Mapping[str, FieldDigest], actual: DeclaredValues) -> FieldComparison:
     """Compare a state with the digests of another one, as far as both know the same fields."""
     found = FieldComparison(only_expected=[name for name in expected if name not in actual.fields])
     for name, each in actual.fields.items():
@@ -229,8 +231,8 @@ class _View:
         kind = own[0] if isinstance(own, list) else ""
         if kind == "record" and isinstance(value, dict):
             return self._of_record(place, own, other, value)
-        is_alike = isinstance(other, list) and len(other) == len(own)
-        seen = other if is_alike else own
+        has_same_form = isinstance(other, list) and len(other) == len(own)
+        seen = other if has_same_form else own
         if kind == "dict":
             return {
                 _hashable(self._of(place, own[1], seen[1], key)): self._of(f"{place}[]", own[2], seen[2], each)

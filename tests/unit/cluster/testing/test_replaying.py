@@ -156,9 +156,9 @@ def test_several_services_are_replayed_together(typed_log: Path) -> None:
 
 
 def test_a_field_that_only_the_new_code_has_is_said_and_is_no_difference(typed_log: Path) -> None:
-    with pytest.warns(UncomparedFieldWarning, match="notes: only the new code") as told:
+    with pytest.warns(UncomparedFieldWarning, match="notes: .* new") as told:
         replay_log(typed_log, [NotedShelf, Counter], old=[Shelf, Counter])
-    with pytest.warns(UncomparedFieldWarning, match="notes: only the old code"):
+    with pytest.warns(UncomparedFieldWarning, match="notes: .* old"):
         replay_log(typed_log, [Shelf, Counter], old=[NotedShelf, Counter])
 
     assert told[0].filename == __file__
@@ -173,7 +173,7 @@ def test_a_field_that_a_file_does_not_have_is_said_and_is_no_difference(
         replay_log(typed_log, [Shelf, Counter], expected=file)
 
     replay_log(typed_log, [Shelf, Counter], expected=file)
-    with pytest.warns(UncomparedFieldWarning, match="notes: only this code") as told:
+    with pytest.warns(UncomparedFieldWarning, match="notes: .* this") as told:
         replay_log(typed_log, [NotedShelf, Counter], expected=file)
     with (
         pytest.warns(UncomparedFieldWarning),

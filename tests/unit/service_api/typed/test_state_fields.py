@@ -11,10 +11,10 @@ from tests.facts import has_facts
 from trimaran.cluster.testing import TypedHarness
 from trimaran.service_api.typed import Command, Context, TypedService, handles, state
 from trimaran.service_api.typed.state_fields import (
+    DeclaredValue,
+    DeclaredValues,
     FieldDigest,
-    StateField,
-    StateFields,
-    compare_digests,
+    compare_field_digests,
     compare_fields,
     describe_message,
     digest_field,
@@ -77,7 +77,7 @@ class Forgetful(Grown):
             self.accounts["ben"].amount -= 1
 
 
-def state_of(service: type[Any], *puts: Put) -> StateFields:
+def state_of(service: type[Any], *puts: Put) -> DeclaredValues:
     harness = TypedHarness(service)
     for put in puts:
         harness.call(put)
@@ -111,7 +111,7 @@ def test_the_order_of_keys_is_no_difference() -> None:
 def test_a_digest_that_was_kept_is_that_of_a_version_with_more_fields() -> None:
     kept = digest_fields(state_of(Bank, *PUTS))
 
-    same, other = (compare_digests(kept, state_of(service, *PUTS)) for service in (Grown, Forgetful))
+    same, other = (compare_field_digests(kept, state_of(service, *PUTS)) for service in (Grown, Forgetful))
 
     assert (same.differences, same.only_expected) == ([], [])
     assert sorted(same.only_actual) == ["accounts[].notes", "notes"]
@@ -122,7 +122,7 @@ def test_a_digest_that_was_kept_is_that_of_a_version_with_more_fields() -> None:
 def test_a_record_that_has_lost_a_field_is_named_and_not_compared() -> None:
     kept = digest_fields(state_of(Grown, *PUTS))
 
-    found = compare_digests(kept, state_of(Bank, *PUTS))
+    found = compare_field_digests(kept, state_of(Bank, *PUTS))
 
     assert sorted(found.only_expected) == ["accounts[].notes", "notes"]
     assert found.differences == []
@@ -154,9 +154,9 @@ def test_a_record_that_has_lost_a_field_is_named_and_not_compared() -> None:
 def test_values_are_compared_as_the_other_schema_has_them(
     schema: Any, value: Any, other_schema: Any, other_value: Any
 ) -> None:
-    one, two = StateField(schema, value), StateField(other_schema, other_value)
+    one, two = DeclaredValue(schema, value), DeclaredValue(other_schema, other_value)
 
-    assert compare_fields(StateFields({"f": one}), StateFields({"f": two})).differences == []
+    assert compare_fields(DeclaredValues({"f": one}), DeclaredValues({"f": two})).differences == []
     narrower = other_schema if "Node" in str(schema) else schema
     assert digest_field(one, narrower) == digest_field(two, narrower)
 
