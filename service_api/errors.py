@@ -2,6 +2,7 @@
 
     ClusterError                     category, retriable
     ├── ConfigurationError           what a user wrote is wrong: names the value and what was expected
+    │   └── MissingExtraError        also an ImportError: packages are not installed
     ├── ProtocolError
     │   ├── LocalProtocolError       the caller misused us
     │   └── RemoteProtocolError      the peer sent what it must not send
@@ -52,6 +53,10 @@ def _make_again(kind: type[BaseException], args: tuple[object, ...]) -> BaseExce
 
 class ConfigurationError(ClusterError):
     """A setting, argument or file that the user wrote cannot be used."""
+
+
+class MissingExtraError(ConfigurationError, ImportError):
+    """What was imported needs packages that are not installed; says which extra of Trimaran has them."""
 
 
 class ProtocolError(ClusterError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...service_api.distribution import install_advice
-from ...service_api.errors import ConfigurationError
+from ...service_api.errors import MissingExtraError
 
 try:
     import duckdb  # noqa: F401
@@ -15,4 +15,4 @@ try:
 except ImportError as error:
     advice = install_advice("report")
     message = f"trimaran.archive.report needs duckdb, matplotlib, jinja2, pandas and pyarrow: {advice} ({error})"
-    raise ConfigurationError(message) from error
+    raise MissingExtraError(message) from error

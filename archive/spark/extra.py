@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...service_api.errors import ConfigurationError
+from ...service_api.errors import MissingExtraError
 
 try:
     import numpy  # noqa: F401
@@ -10,4 +10,4 @@ try:
     import pyspark.sql  # noqa: F401
 except ImportError as error:
     message = f"trimaran.archive.spark needs pyspark, pyarrow and numpy: pip install 'trimaran[spark]' ({error})"
-    raise ConfigurationError(message) from error
+    raise MissingExtraError(message) from error

@@ -48,6 +48,7 @@ from ..time_travel import (
     what_if,
 )
 from ..time_travel.member_log import Bound
+from ..time_travel.output_texts import OutputTexts
 from ..time_travel.replay import Progress, SnapshotChoice
 from ..time_travel.what_if import WhatIf
 
@@ -395,11 +396,14 @@ def _what_if_document(result: WhatIf) -> dict[str, Any]:
         "new_outputs": {str(kind): count for kind, count in sorted(result.new_counts.items())},
         "is_state_compared": result.is_state_compared,
         "state": None if result.state is None else result.state.detail,
+        "uncompared_fields": result.uncompared_fields,
         "differences": [
             {
                 "position": difference.position,
                 "kind": difference.output.kind,
                 "change": difference.change,
+                "handler": result.handlers.get(difference.position),
+                "detail": result.texts.difference(difference),
                 "old": None if difference.old is None else _row_of(difference.old),
                 "new": None if difference.new is None else _row_of(difference.new),
             }
@@ -421,17 +425,25 @@ def _draw_what_if(result: WhatIf) -> ConsoleRenderable:
             output = difference.output
             ids = [output.cluster_session_id, output.correlation_id]
             shown = [ABSENT if number is None else str(number) for number in ids]
-            rows.add_row(str(output.position), output.kind, *shown, *_texts(difference))
+            rows.add_row(str(output.position), output.kind, *shown, *_texts(difference, result.texts))
         parts += ["", rows]
+        if result.handlers:
+            parts += ["", *(f"{position} handled by {place}" for position, place in sorted(result.handlers.items()))]
     if result.state is not None:
         parts += ["", f"the states differ: {result.state.detail}"]
     elif result.is_state_compared:
         parts += ["", "the states at the end are the same"]
+    parts += [f"not compared: {each}" for each in result.uncompared_fields]
     return Group(*parts)
 
 
-def _texts(difference: OutputDifference) -> tuple[str, str]:
-    """What the old output says and what the new one does, short: from where they differ."""
+def _texts(difference: OutputDifference, texts: OutputTexts) -> tuple[str, str]:
+    """What the old output says and what the new one does: a typed message whole, others from where they differ."""
+    sides = [difference.old, difference.new]
+    typed = [None if side is None else texts.message(side.payload) for side in sides]
+    if any(typed):
+        old, new = (each or _text(side) for each, side in zip(typed, sides, strict=True))
+        return old, new
     old, new = _text(difference.old), _text(difference.new)
     begin = 0
     if difference.old is not None and difference.new is not None:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import structlog
@@ -36,13 +37,14 @@ from ...service_api import (
     SnapshotImage,
     SnapshotPublication,
 )
+from ...service_api.service_texts import ServiceTexts, texts_of
 from ...service_api.session import ClientSession
 from .client_session import ContainerClientSession
 from .failures import foreign_cause
 from .kept_snapshot import KeptImage, KeptPublication
 from .recorded_calls import FirstCalls, InstanceCluster, SecondCalls, value_now
 from .service_cluster import ServiceCluster
-from .state_difference import describe_difference, describe_payload_difference, shown_value
+from .state_difference import describe_difference, describe_payload_difference, describe_payloads, shown_payload
 
 _ALWAYS_NS: Final = 1_000_000
 _SNAPSHOT_LIMIT_BYTES: Final = 256 << 20
@@ -74,8 +76,9 @@ class DoubledService(ClusteredService):
         self.typed_name = service.typed_name
         self._second: ClusteredService | None = None
         """None until the start, and where a snapshot is too long to be kept for it."""
+        self._texts = texts_of(service)
         self._first_calls = FirstCalls()
-        self._second_calls = SecondCalls(self._first_calls)
+        self._second_calls = SecondCalls(self._first_calls, self._texts)
         self._monotonic_ns = monotonic_ns
         self._compared_ns = self._duration_ns = 0
         self._agreed_position: int | None = None
@@ -320,7 +323,7 @@ class DoubledService(ClusteredService):
         if told != actual_told:
             return f"error: expected={told or 'none'} actual={actual_told or 'none'}"
         before, after = map(value_now, (expected, reply))
-        return "" if before == after else f"reply: {describe_payload_difference(before, after)}"
+        return "" if before == after else f"reply: {describe_payloads(before, after, self._texts)}"
 
     # --- comparing
 
@@ -334,7 +337,7 @@ class DoubledService(ClusteredService):
         try:
             states = self.service.state_hash(), self._second.state_hash()
             # Equality is a hundred times faster than the digest of a dict; that 1 is not 1.0, members' digests find.
-            problem = "" if states[0] == states[1] else describe_difference(*states)
+            problem = "" if states[0] == states[1] else self._describe_states(*states)
             if is_forced and not problem:
                 problem = self.service.find_drift() or ""
         except Exception as error:
@@ -349,11 +352,22 @@ class DoubledService(ClusteredService):
         self._agreed_position = self._cluster.log_position
         return ""
 
+    def _describe_states(self, expected: object, actual: object) -> str:
+        """Say in what the states differ: by field where there are some, however many values these have."""
+        assert self._second is not None
+        told = None
+        with suppress(Exception):  # of a snapshot that an author overrides: `state_hash` is what counts
+            told = self._texts.states(self.service, self._second)
+        return told or describe_difference(expected, actual)
+
     def _check(self, problem: str, callback: str, arguments: tuple[Any, ...] = ()) -> None:
         if not problem:
             return
         kind = type(self.service)
-        where = f"{callback}({', '.join(_named(each, self.service) for each in arguments)})"
+        where = f"{callback}({', '.join(_named(each, self._texts) for each in arguments)})"
+        payloads = (bytes(each) for each in arguments if isinstance(each, memoryview))
+        handler = next(filter(None, map(self._texts.handler, payloads)), None)
+        where += f" handler={handler}" if handler else ""
         loaded = ""
         if self._loaded_position is not None:
             loaded = (
@@ -367,6 +381,11 @@ class DoubledService(ClusteredService):
             f"such as a clock, random numbers, id() or an attribute of the class: `trimaran check "
             f"{kind.__module__}:{kind.__qualname__}`"
         )
+
+
+@texts_of.register
+def _texts_of_doubled(service: DoubledService) -> ServiceTexts:
+    return texts_of(service.service)
 
 
 def double_services(services: Sequence[ClusteredService], monotonic_ns: Callable[[], int]) -> dict[int, DoubledService]:
@@ -402,14 +421,11 @@ def _told(error: BaseException | None, *, with_text: bool) -> str:
     return f"{name}: {error}" if name and with_text else name
 
 
-def _named(argument: object, service: ClusteredService) -> str:
-    """Show an argument of a callback; a payload as the message that it is, where the service can tell."""
+def _named(argument: object, texts: ServiceTexts) -> str:
+    """Show an argument of a callback; a payload as the message that it is, where that is known."""
     if isinstance(argument, ContainerClientSession):
         return f"session={argument.id}"
-    if not isinstance(argument, memoryview):
-        return shown_value(argument)
-    describe = getattr(service, "describe_payload", None)
-    return shown_value(bytes(argument)) if describe is None else str(describe(argument))
+    return shown_payload(bytes(argument) if isinstance(argument, memoryview) else argument, texts)
 
 
 class _Kept:

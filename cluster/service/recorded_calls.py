@@ -15,12 +15,13 @@ from uuid import UUID
 
 from ...service_api import Role
 from ...service_api.groups.group import Group
+from ...service_api.service_texts import ServiceTexts
 from ...service_api.session import ClientSession
 from ...service_api.types import ClusterSessionId, MemberId, TimeUnit
 from .entry_random import EntryRandom
 from .service_cluster import ServiceCluster
 from .service_logger import OnceLogger
-from .state_difference import describe_payload_difference, shown_value
+from .state_difference import describe_payloads, shown_payload, shown_value
 
 
 @dataclass(slots=True)
@@ -32,8 +33,9 @@ class _Call:
     result: object = None
     error: BaseException | None = None
 
-    def __str__(self) -> str:
-        return f"{self.name}({', '.join(map(shown_value, self.arguments))})"
+    def shown(self, texts: ServiceTexts) -> str:
+        """Show the call; a payload as the message that it is, where that is known."""
+        return f"{self.name}({', '.join(shown_payload(each, texts) for each in self.arguments)})"
 
 
 class CallDiffersError(BaseException):
@@ -102,8 +104,8 @@ class FirstCalls:
 class SecondCalls:
     """Compares calls with those of the first instance; nothing happens."""
 
-    def __init__(self, first: FirstCalls) -> None:
-        self._first = first
+    def __init__(self, first: FirstCalls, texts: ServiceTexts) -> None:
+        self._first, self._texts = first, texts
         self._index = 0
         self._closed: set[ClusterSessionId] = set()
         self._is_on = False
@@ -122,7 +124,8 @@ class SecondCalls:
         """The callback is over: what the first instance did besides is a difference."""
         self._is_on = False
         if not self.difference and self._index < len(self._first.calls):
-            self.difference = f"call {self._index + 1}: expected={self._first.calls[self._index]} actual=none"
+            expected = self._first.calls[self._index].shown(self._texts)
+            self.difference = f"call {self._index + 1}: expected={expected} actual=none"
 
     def make(self, name: str, arguments: tuple[object, ...], perform: Callable[[], Any]) -> Any:
         """Compare a call, and give what came of it for the first instance."""
@@ -132,7 +135,7 @@ class SecondCalls:
         expected = self._first.calls[self._index] if self._index < len(self._first.calls) else None
         self._index += 1
         if expected is None or (expected.name, expected.arguments) != (call.name, call.arguments):
-            self.difference = self.difference or f"call {self._index}: {_describe(expected, call)}"
+            self.difference = self.difference or f"call {self._index}: {_describe(expected, call, self._texts)}"
             raise CallDiffersError
         if expected.error is not None:
             raise expected.error
@@ -155,13 +158,13 @@ def value_now(value: object) -> object:
     return bytes(value) if isinstance(value, bytes | bytearray | memoryview) else value
 
 
-def _describe(expected: _Call | None, actual: _Call) -> str:
+def _describe(expected: _Call | None, actual: _Call, texts: ServiceTexts) -> str:
     if expected is not None and expected.name == actual.name and expected.arguments[:-1] == actual.arguments[:-1]:
         before, after = expected.arguments[-1], actual.arguments[-1]
         if isinstance(before, bytes) and isinstance(after, bytes):
             where = ", ".join(map(shown_value, actual.arguments[:-1]))
-            return f"{actual.name}({where}): {describe_payload_difference(before, after)}"
-    return f"expected={expected or 'none'} actual={actual}"
+            return f"{actual.name}({where}): {describe_payloads(before, after, texts)}"
+    return f"expected={'none' if expected is None else expected.shown(texts)} actual={actual.shown(texts)}"
 
 
 class InstanceSession:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from ...service_api.errors import LocalProtocolError
+from ...service_api.service_texts import ServiceTexts
 from .digests import canonical_bytes
 
 _SHOWN_COUNT: Final = 8
@@ -53,6 +54,17 @@ def find_forgotten(before: object, after: object) -> str | None:
         if problem:
             return f"{type(before).__qualname__}{problem}"
     return None
+
+
+def describe_payloads(expected: object, actual: object, texts: ServiceTexts) -> str:
+    """Return what two payloads, or two other results, show where they differ: by field where these are messages."""
+    told = texts.difference(expected, actual) if isinstance(expected, bytes) and isinstance(actual, bytes) else None
+    return told or describe_payload_difference(expected, actual)
+
+
+def shown_payload(value: object, texts: ServiceTexts) -> str:
+    """Show a payload as the message that it is, or any other value, in one line."""
+    return (texts.message(value) if isinstance(value, bytes) else None) or shown_value(value)
 
 
 def _differences(place: str, expected: object, actual: object) -> Iterator[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .machines import ServiceModel as ServiceModel
     from .machines import service_machine as service_machine
     from .memory_cluster import MemoryCluster as MemoryCluster
+    from .replaying import UncomparedFieldWarning as UncomparedFieldWarning
     from .replaying import replay_log as replay_log
     from .simulating import ClientWorkload as ClientWorkload
     from .simulating import simulate as simulate

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ...service_api import ConfigurationError
+from ...service_api.errors import MissingExtraError
 from ...service_api.typed import Query, ServiceError, TypedService
 from ...service_api.typed.handlers import HandlerRole, find_handlers
 from .harness import new_service
@@ -22,7 +23,7 @@ try:
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 except ImportError as error:
-    raise ConfigurationError("state machines need Hypothesis: pip install 'trimaran[test]'") from error
+    raise MissingExtraError("state machines need Hypothesis: pip install 'trimaran[test]'") from error
 
 _RUN_COUNT: Final = 50
 _LONGEST_ADVANCE_S: Final = 86_400

@@ -4,10 +4,11 @@ The problem: a test wants to write `await client.request(...)` and `cluster.kill
 real time nor depend on it. The idea: the test's coroutine is one more process of the simulator, on a machine of its
 own; its event loop is driven by the same queue as those of the members, so time passes only while the test awaits.
 What takes no time is a plain function, what takes time is a coroutine. `run` drives a coroutine from a plain function,
-which is the synchronous style, and what the pytest plugin does with a test that is a coroutine.
+which is the synchronous style, and what the pytest plugin does with a test that is a coroutine. `run_async` drives it
+from a coroutine of another loop, such as a notebook's.
 
-Rejected: driving the queue from within the test's coroutine, which would run tasks of members inside a task of the
-test; asyncio of Python 3.14 refuses that.
+Rejected: a client that a coroutine of another loop may await itself. That loop lives on real time, and takes no future
+of a simulated one.
 """
 
 from __future__ import annotations
@@ -33,28 +34,25 @@ from ..service.kept_snapshot import state_of
 from ..service.state_difference import describe_difference
 from ..subscriptions.subscription import Subscription, subscribe
 from .check import StrictFinding, StrictGuard
+from .driving import Drive
 from .harness import Code, MakeService, makers_of, new_service
 from .simulation.cluster import DIRECTORY, Member, Settings, SimulatedCluster
 from .simulation.kept_log import complete_snapshot_positions
 from .simulation.member_disks import MemberDisks
-from .waiting import StillWaitingError, Watched, describe_wait
+from .simulation.world.quiet import quiet_log
+from .waiting import StillWaitingError
 
 _PARTS: Final = "archive", "cluster"
 """What a member's directory consists of."""
 CLIENT: Final = "client"
 """What `partition` calls the machine of the test and of its clients."""
 MEMBER_LIMIT: Final = 9
-SILENCE_LIMIT_S: Final = 60.0
-"""Virtual seconds after which a coroutine that has not gone on counts as hanging, beyond what it lets pass itself."""
-RUN_LIMIT_S: Final = 3_600.0
-"""The most virtual seconds of one `run`, beyond what it lets pass itself."""
+_SLICE_EVENTS: Final = 1_000
+"""Events of the simulated world for which `run_async` holds the caller's loop at once: about 5 ms."""
 _WAIT_LIMIT_S: Final = 30.0
 _POLL_S: Final = 0.002
-_STEP_LIMIT: Final = 100_000
-"""Steps of a test at one instant; one beyond that waits with `asyncio.sleep(0)` for what takes time."""
 _MTU_LENGTH_BYTES: Final = 1_408
 _NS: Final = 1_000_000_000
-_FOREVER_NS: Final = 1 << 62
 
 TERM_LENGTH_BYTES: Final = 1 << 20
 """An eighth of it is the largest message. Eight times as much, as on a real node, would take a test 60 ms longer."""
@@ -82,6 +80,7 @@ class MemoryCluster:
         strict: Whether the test fails where a callback reads a clock, random numbers, the environment or a file, or
             uses the network, processes or threads; see docs/determinism.md.
         double_execution: Whether each member runs two instances of the service, and stops where they differ.
+        logs: Whether members and clients log, as structlog is configured; by default nothing is logged.
 
     Raises:
         ConfigurationError: a value that cannot work.
@@ -96,6 +95,7 @@ class MemoryCluster:
         term_length_bytes: int = TERM_LENGTH_BYTES,
         strict: bool = True,
         double_execution: bool = False,
+        logs: bool = False,
     ) -> None:
         code = makers_of(service)
         if type(members) is not int or not 1 <= members <= MEMBER_LIMIT:
@@ -106,7 +106,7 @@ class MemoryCluster:
         """Members that ended by themselves and were not asked to, with why. Empty it if a test expects that."""
         self.strict_findings: list[StrictFinding] = []
         """Places of the service that left the log, each once, in order. Empty it if a test expects them."""
-        self._is_strict = strict
+        self._is_strict, self._is_quiet = strict, not logs
         self._code: dict[MemberId, Sequence[MakeService]] = {MemberId(number): code for number in range(members)}
         self._services: dict[MemberId, tuple[ClusteredService, ...]] = {}
         self._stopping: set[int] = set()
@@ -128,7 +128,7 @@ class MemoryCluster:
         self._cluster.on_node, self._cluster.on_member_exit = self._on_node, self._on_exit
         self._disks = MemberDisks()
         self._cuts: list[tuple[str, str]] = []
-        self._silent_since_ns = self._allowed_until_ns = self._step_count = 0
+        self._drive: Drive[Any] | None = None  # Any: whatever it returns
         self._cluster.network.identify(CLIENT, Caller(CallerRole.OPERATOR, CLIENT, Proof.CERTIFICATE))
         self._machine = self._cluster.add_client(CLIENT, _idle)
         for member_id in self._code:
@@ -152,80 +152,77 @@ class MemoryCluster:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Drive a coroutine to its end and return its result; members and their clients go on meanwhile.
 
+        Where an event loop runs in this thread already, as in a notebook, that loop stands still until then.
+
         Raises:
-            StillWaitingError: it waits for something that does not happen: nothing for 60 virtual seconds.
-            ConfigurationError: an event loop runs already, or the cluster is closed.
+            StillWaitingError: it waits for something that does not happen: no progress for 60 virtual seconds.
+            ConfigurationError: the test that is driven calls this, or the cluster is closed.
         """
         __tracebackhide__ = True  # pytest shows where the test failed, not who drives it
+        with self._driving(coroutine) as drive:
+            drive.step()
+        return drive.result()
+
+    async def run_async(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Do as `run`, for callers in another event loop, which goes on meanwhile: a notebook, an async fixture.
+
+        Raises:
+            StillWaitingError: it waits for something that does not happen: no progress for 60 virtual seconds.
+            ConfigurationError: the test that is driven calls this, another one is driven, or the cluster is closed.
+        """
+        __tracebackhide__ = True
+        with self._driving(coroutine) as drive:
+            while not drive.step(self._after(_SLICE_EVENTS)):  # noqa: ASYNC110  # it is this loop that drives
+                await asyncio.sleep(0)
+        return drive.result()
+
+    def _after(self, event_count: int) -> Callable[[], bool]:
+        """Make a function that says whether so many events have happened."""
+        scheduler = self._cluster.scheduler
+        end = scheduler.event_count + event_count
+        return lambda: scheduler.event_count >= end
+
+    @contextlib.contextmanager
+    def _driving(self, coroutine: Coroutine[Any, Any, T]) -> Iterator[Drive[T]]:
         reason = self._why_not_run()
         if reason is not None:
             coroutine.close()
             raise ConfigurationError(reason)
-        watched = Watched(coroutine, self._on_step)
-        self._machine.run_beside(watched.run)
-        self._silent_since_ns, end_ns = self._cluster.now_ns, self._cluster.now_ns + int(RUN_LIMIT_S * _NS)
-        self._allowed_until_ns, self._step_count = self._cluster.now_ns, 0
-
-        def is_over() -> bool:
-            now_ns = self._cluster.now_ns
-            silent_until_ns = max(self._silent_since_ns, self._allowed_until_ns) + int(SILENCE_LIMIT_S * _NS)
-            return watched.is_done or now_ns > silent_until_ns or now_ns > max(end_ns, silent_until_ns)
-
+        drive = self._drive = Drive(
+            self._cluster, self._machine, coroutine, self._describe_trouble, is_quiet=self._is_quiet
+        )
         try:
-            self._cluster.run_until(is_over, limit_ns=_FOREVER_NS)
+            yield drive
+        except asyncio.CancelledError:
+            drive.cancel()
+            raise
         except BaseException:
             coroutine.close()
             raise
-        if watched.is_done:
-            return watched.result()
-        failure = StillWaitingError(self._describe_hang(coroutine))
-        watched.cancel()
-        self._cluster.run_until(lambda: watched.is_done, limit_ns=_NS)
-        raise failure
+        finally:
+            self._drive = None
 
     def _why_not_run(self) -> str | None:
         if self._is_closed:
             return "the cluster is closed: its test is over"
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
+        if self._drive is None:
             return None
-        if running is self._machine.loop:
+        if asyncio._get_running_loop() is self._machine.loop:
             return "cluster.run() inside a test that is a coroutine: write `await` instead"
-        return (
-            "cluster.run() inside another event loop, such as an async fixture of pytest-asyncio: write a plain fixture"
-            " that calls cluster.run(), or await in the test"
-        )
+        return f"the cluster is driven already: {self._drive!r} expected to end before the next coroutine begins"
 
-    def _on_step(self) -> None:
-        now_ns = self._cluster.now_ns
-        self._step_count = self._step_count + 1 if now_ns == self._silent_since_ns else 0
-        if self._step_count > _STEP_LIMIT:
-            raise StillWaitingError(
-                f"the test goes round in a loop that lets no virtual time pass: steps={_STEP_LIMIT}\n"
-                f"  cluster: {self!r}\n"
-                "  (between two looks: await cluster.advance(0.01); for a leader: await cluster.wait_for_leader())"
-            )
-        self._silent_since_ns = now_ns
-
-    def _describe_hang(self, coroutine: Coroutine[Any, Any, Any]) -> str:
-        silent_s = (self._cluster.now_ns - self._silent_since_ns) / _NS
-        lines = [
-            f"the test waits for something that does not happen: {silent_s:.0f} virtual seconds have passed",
-            *describe_wait(coroutine),
-            f"  cluster: {self!r}",
-        ]
+    def _describe_trouble(self) -> list[str]:
+        lines = [f"  cluster: {self!r}"]
         lines += [f"  member {number} stopped: {error!r}" for number, error in self.stopped.items()]
         lines += [f"  service raised on member {one[0]}: {one[2]!r}" for one in self.service_errors[:3]]
-        lines.append("  (to let more time pass on purpose: await cluster.advance(seconds))")
-        return "\n".join(lines)
+        return lines
 
     def _check_loop(self) -> None:
-        loop = asyncio.get_running_loop()
-        if loop is not self._machine.loop:
+        if asyncio._get_running_loop() is not self._machine.loop:
             raise ConfigurationError(
-                "the cluster lives on virtual time, and this runs in another event loop, such as an async fixture of "
-                "pytest-asyncio: await in the test, or call cluster.run() in a plain fixture"
+                "the cluster lives on virtual time, and this runs in another event loop, such as that of a notebook or "
+                "of an async fixture: await cluster.run_async(test()), where test is a coroutine function with all "
+                "that is awaited; cluster.run(test()) without await"
             )
 
     @property
@@ -241,7 +238,7 @@ class MemoryCluster:
         self._check_loop()
         if not seconds >= 0:
             raise ConfigurationError(f"seconds={seconds} expected at least 0: time never goes backwards")
-        self._allowed_until_ns = self._cluster.now_ns + int(seconds * _NS)
+        self._current_drive.allow(seconds)
         await asyncio.sleep(seconds)
 
     async def _until(self, what: str, is_done: Callable[[], bool]) -> None:
@@ -258,6 +255,12 @@ class MemoryCluster:
                 lines += [f"  member {number} stopped: {error!r}" for number, error in self.stopped.items()]
                 raise StillWaitingError("\n".join(lines))
             await asyncio.sleep(_POLL_S)
+        self._current_drive.note_progress()
+
+    @property
+    def _current_drive(self) -> Drive[Any]:  # Any: whatever it returns
+        assert self._drive is not None
+        return self._drive
 
     # --- looking
 
@@ -645,7 +648,8 @@ class MemoryCluster:
         if self._is_closed:
             return
         self._is_closed = True
-        self._cluster.close()
+        with quiet_log(is_quiet=self._is_quiet):
+            self._cluster.close()
         problems = [f"member {number} ended by itself: {error!r}" for number, error in self.stopped.items()]
         problems += [f"nobody caught in {name}: {error!r}" for name, error in self._cluster.unhandled]
         problems += map(str, self.strict_findings)

@@ -29,8 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Say what the marker is for."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(service=..., members=3, seed=0, term_length_bytes=..., strict=True, double_execution=False): the "
-        f"service that the members of the fixture `{FIXTURE}` run: its class, or a function that makes one",
+        f"{MARKER}(service=..., members=3, seed=0, term_length_bytes=..., strict=True, double_execution=False, "
+        f"logs=False): the service that the members of the fixture `{FIXTURE}` run: its class, or a function that "
+        "makes one",
     )
 
 
@@ -39,23 +40,21 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """A cluster in memory and on virtual time, which runs the service of the marker `trimaran`."""
     from ...service_api import ConfigurationError
     from .memory_cluster import MemoryCluster
-    from .simulation.world.quiet import quiet_log
 
     marker = request.node.get_closest_marker(MARKER)
     if marker is None:
         pytest.fail(f"the fixture `{FIXTURE}` needs to know the service: {_USAGE}", pytrace=False)
     if marker.args or "service" not in marker.kwargs:
         pytest.fail(f"the marker {MARKER} takes names, and needs the service: {_USAGE}", pytrace=False)
-    with quiet_log():
-        try:
-            made = MemoryCluster(**marker.kwargs)
-        except (TypeError, ConfigurationError) as error:
-            pytest.fail(f"the marker {MARKER}: {error}", pytrace=False)
-        try:
-            made.run(made.wait_for_leader())
-            yield made
-        finally:
-            made.close()
+    try:
+        made = MemoryCluster(**marker.kwargs)
+    except (TypeError, ConfigurationError) as error:
+        pytest.fail(f"the marker {MARKER}: {error}", pytrace=False)
+    try:
+        made.run(made.wait_for_leader())
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.hookimpl(trylast=True, wrapper=True)

@@ -16,13 +16,14 @@ from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 from ...service_api import ConfigurationError
+from ...service_api.errors import MissingExtraError
 from ...service_api.typed.schema import Field, fields_of, is_pydantic, is_record, schema_of
 
 try:
     from hypothesis import reject
     from hypothesis import strategies as st
 except ImportError as error:
-    raise ConfigurationError("strategies need Hypothesis: pip install 'trimaran[test]'") from error
+    raise MissingExtraError("strategies need Hypothesis: pip install 'trimaran[test]'") from error
 
 M = TypeVar("M")
 

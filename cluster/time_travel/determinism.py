@@ -25,6 +25,7 @@ from typing import NamedTuple
 from ...archive.files.reader import MessageReader, StopReason
 from ...archive.log.member_directory import ArchiveLocation
 from ...service_api import ClusteredService, ClusterError
+from ...service_api.service_texts import texts_of
 from ...service_api.wire.log.recording_log import RecordingLogEntry
 from ...service_api.wire.log.snapshot_marker import SnapshotMarker
 from ...service_api.wire.message import decode_message
@@ -162,7 +163,7 @@ def _compare(replayed: ReplayedService, snapshot: SnapshotSet, recorded: _Record
         if isinstance(service, Bystander):
             continue
         messages = recorded.messages(entry)
-        comparing = SnapshotComparison(messages)
+        comparing = SnapshotComparison(messages, texts_of(service))
         if is_whole and not recorded.is_by_aeron(entry):
             own = container_messages(replayed.container, entry.service_id, action)
             comparing.compare(message.encode() for message in own)

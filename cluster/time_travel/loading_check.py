@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...service_api import ClusteredService, ClusterError
+from ...service_api.service_texts import texts_of
 from ...service_api.wire.log.recording_log import RecordingLogEntry
 from ..service.state_difference import DERIVED_ADVICE, FORGOTTEN_ADVICE, describe_difference, find_forgotten
 from .container import Bystander
 from .difference import compare_outputs
 from .member_log import READ_BYTES, MemberLog, SnapshotSet
+from .output_texts import OutputTexts
 from .outputs import Output
 from .replay import ReplayedService
 from .snapshot_comparison import SnapshotComparison
@@ -62,12 +64,12 @@ def compare_loaded(
             continue
         where = f"service {entry.service_id}"
         if service.has_state_hash:
-            problem = describe_difference(service.state_hash(), other.state_hash())
-            if problem:
+            if problem := describe_difference(service.state_hash(), other.state_hash()):
+                problem = texts_of(service).states(service, other) or problem
                 return f"{where}: the state after loading is not the one before: {problem}; {FORGOTTEN_ADVICE}"
             continue
         is_hashed = False
-        comparing = SnapshotComparison(messages(entry))
+        comparing = SnapshotComparison(messages(entry), texts_of(service))
         comparing.skip_container()
         loaded.write_snapshot(comparing, entry.service_id)
         if (difference := comparing.finish()) is not None:
@@ -95,12 +97,6 @@ def _compare_outputs(
         if difference is not None:
             return (
                 f"after loading it gives out another {difference.output.kind} at position={difference.position}: "
-                f"expected={_payload(difference.old)} actual={_payload(difference.new)}; {FORGOTTEN_ADVICE}"
+                f"{OutputTexts(replayed.services).difference(difference)}; {FORGOTTEN_ADVICE}"
             )
     return None
-
-
-def _payload(output: Output | None) -> str:
-    return (
-        "nothing" if output is None else repr(output.payload[:64]) if output.payload else f"deadline {output.deadline}"
-    )

@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import Final
 
 from ...service_api import ClusteredService, ConfigurationError
+from ...service_api.wire.frame import iter_whole_messages
+from ...service_api.wire.log.fields import MESSAGE_HEADER_LENGTH, read_log_fields
 from .difference import Change, OutputDifference, compare_outputs
 from .member_log import Bound, MemberLog, SnapshotSet
+from .output_texts import OutputTexts
 from .outputs import Output, OutputKind
 from .replay import Progress, ReplayedService, SnapshotChoice, choose_snapshot, find_target
 from .services import ServiceLike, make_services
-from .snapshot_comparison import SnapshotComparison
+from .state_comparison import compare_states
 from .witness import LogWitness
 
 STEP_BYTES: Final = 256 << 10
@@ -61,6 +64,12 @@ class WhatIf:
     state: StateDifference | None = None
     """None if the states are equal, or were not compared."""
     is_state_compared: bool = False
+    uncompared_fields: list[str] = field(default_factory=list)
+    """Fields of declared state that one side has and the other has not: they are no difference."""
+    texts: OutputTexts = field(default_factory=lambda: OutputTexts(()), repr=False, compare=False)
+    """The words for the outputs of both sides."""
+    handlers: dict[int, str] = field(default_factory=dict)
+    """By position: the method of the new service that handled the entry, with file and line, where it is known."""
 
     @property
     def first(self) -> OutputDifference | None:
@@ -200,10 +209,10 @@ def differences(
     new = comparison.replay(comparison.make_new(), new_outputs.append)
     try:
         while old.step(comparison.target) and new.step(comparison.target):
+            on_step(new, old)
             yield [*compare_outputs(old_outputs, new_outputs)]
             old_outputs.clear()
             new_outputs.clear()
-            on_step(new, old)
     finally:
         comparison.log.close_files()
 
@@ -216,9 +225,9 @@ def _witnessed_differences(
     new = comparison.replay(comparison.make_new(), witness.on_output, witness=witness)
     try:
         while new.step(comparison.target):
+            on_step(new, None)
             yield [*found]
             found.clear()
-            on_step(new, None)
     finally:
         comparison.log.close_files()
     witness.finish()
@@ -234,16 +243,19 @@ class _Tally:
         self.sides: tuple[ReplayedService, ReplayedService | None] | None = None
         self.equal_position = start
         self.differing_position: int | None = None
-        self._delivered_position = start
+        self._delivered_position = self._step_position = start
+        self._log = comparison.log
         self._state = state
         self._sample_limit = sample_limit
         self._on_progress = on_progress
 
     def on_step(self, new: ReplayedService, old: ReplayedService | None) -> None:
         """Both were delivered some more."""
+        if self.sides is None:
+            self.result.texts = OutputTexts((*new.services, *(() if old is None else old.services)))
         self.sides = new, old
         self._on_progress(new.delivered_position - self._delivered_position)
-        self._delivered_position = new.delivered_position
+        self._step_position, self._delivered_position = self._delivered_position, new.delivered_position
         if self._state is None or old is None or self.differing_position is not None:
             return
         if self._state(old.service) == self._state(new.service):
@@ -256,7 +268,21 @@ class _Tally:
         result = self.result
         for difference in found:
             result.changes[difference.output.kind, difference.change] += 1
-        result.sample += found[: max(0, self._sample_limit - len(result.sample))]
+        sample = found[: max(0, self._sample_limit - len(result.sample))]
+        result.sample += sample
+        if sample:
+            self._find_handlers({difference.position for difference in sample})
+
+    def _find_handlers(self, positions: set[int]) -> None:
+        """Look at the entries of the step for what handled those at which outputs differ."""
+        begin, log = self._step_position, self._log
+        data = log.read(log.log.recording_id, begin, STEP_BYTES, stop_position=log.recorded_position)
+        for end, message in iter_whole_messages(data):
+            block_length = read_log_fields(message).block_length
+            if begin + end in positions and block_length is not None:
+                handler = self.result.texts.handler(message[MESSAGE_HEADER_LENGTH + block_length :])
+                if handler is not None:
+                    self.result.handlers[begin + end] = handler
 
     def finish(self) -> WhatIf:
         """Return the result, as far as outputs go."""
@@ -289,12 +315,10 @@ def _compare_services(
     elif tally.sides is not None:
         new, old = tally.sides
         assert old is not None
-        if _writes_snapshots(old.service) and _writes_snapshots(new.service):
-            result.is_state_compared = True
-            comparing = SnapshotComparison(iter(old.snapshot_messages()))
-            new.write_snapshot(comparing)
-            detail = comparing.finish()
-            result.state = None if detail is None else StateDifference(new.log_position, f"in their snapshots {detail}")
+        states = compare_states(old, new)
+        result.is_state_compared, result.uncompared_fields = states.is_compared, states.uncompared
+        if states.differences:
+            result.state = StateDifference(new.log_position, "; ".join(states.differences))
     return result
 
 
@@ -312,10 +336,6 @@ def _locate(comparison: Comparison, state: StateOf, equal_position: int, differi
     finally:
         comparison.log.close_files()
     return StateDifference(differing_position, "they differ at the end of a step, and did not when replayed again")
-
-
-def _writes_snapshots(service: ClusteredService) -> bool:
-    return service.takes_snapshots
 
 
 def _short(value: object) -> str:

@@ -6,8 +6,10 @@ journal          what was there before a message              attributes what wo
 state_dicts      dicts that write down what they change       value_checks whether a value is of its type
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
+state_fields     the declared state of versions, compared     message_texts  messages in words
 """
 
+from . import message_texts as _message_texts  # noqa: F401  # says how messages of typed services are shown
 from .context import Context as Context
 from .declared_state import derived as derived
 from .declared_state import state as state

@@ -99,8 +99,8 @@ RULES: Final[dict[str, LintRule]] = {
     ),
     "mutable-default": LintRule(
         "names: list[str] = state(default=[])",
-        "all services of the process begin with the same object, so each changes the others' state",
-        "the annotation alone, which begins empty, or state(factory=...)",
+        "the default is one object for the whole process: no snapshot has it, and all services change the same one",
+        "the annotation alone, which begins empty, or state(factory=...); for a parameter None, and a field instead",
     ),
     "undeclared-state": LintRule(
         "self.newest = message.number, without newest: int = state()",

@@ -17,6 +17,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SERVICE_BASES: Final = ("ClusteredService", "TypedService")
 _BASE_LIMIT: Final = 64
 """Classes that one class may derive from, and names that an import may pass through."""
+_MUTABLE: Final = frozenset({"list", "dict", "set", "defaultdict", "deque"})
 
 
 @dataclass(eq=False)
@@ -298,3 +299,20 @@ def _values(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
             yield from ((each.id, statement.value) for each in statement.targets if isinstance(each, ast.Name))
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
             yield statement.target.id, statement.value
+
+
+def is_mutable(node: ast.expr) -> bool:
+    """Whether an expression makes an object that can be changed in place, as far as its form says."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).rpartition(".")[2] in _MUTABLE
+    return isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp)
+
+
+def mutable_defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the parameters of a function whose default is an object that can be changed in place."""
+    by_position = [*arguments.posonlyargs, *arguments.args]
+    pairs = [
+        *zip(reversed(by_position), reversed(arguments.defaults), strict=False),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
+    yield from ((each.arg, default) for each, default in pairs if default is not None and is_mutable(default))

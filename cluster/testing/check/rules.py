@@ -9,7 +9,7 @@ from typing import Final
 from ....service_api.service import PLAIN_CALLBACKS
 from ...service.strict.known_calls import rule_of_call, rule_of_name
 from ...service.strict.rules import Finding, Severity
-from .modules import ClassSource, ModuleSource, Project, dotted
+from .modules import ClassSource, ModuleSource, Project, dotted, is_mutable
 from .seen import ASSIGNED, Act, CallbackPlace, Seen, source_text
 from .values import Owner
 
@@ -29,7 +29,11 @@ _BROAD: Final = frozenset(
     {"Exception", "BaseException", "MemoryError", "OSError", "IOError", "EnvironmentError", "everything"}
 )
 _NUMBERS: Final = frozenset({"int", "bool"})
-_MUTABLE: Final = frozenset({"list", "dict", "set", "defaultdict", "deque"})
+_SHARED_STATE: Final = {
+    Owner.MODULE: "module-state",
+    Owner.CLASS: "class-state",
+    Owner.DEFAULT: "mutable-default",
+}
 
 Hit = tuple[str, Severity, str]
 """The rule, how sure it is, and what stands there."""
@@ -96,11 +100,12 @@ def _kept(seen: Seen) -> Iterator[Hit]:
 
 
 def _shared_state(seen: Seen) -> Iterator[Hit]:
-    """State of a module or class is changed: `CACHE[key] = value`, `Service.count += 1`."""
+    """State of a module, class or function is changed: `CACHE[key] = value`, `Service.count += 1`, `seen=[]`."""
     assert seen.home is not None
-    rule = {Owner.MODULE: "module-state", Owner.CLASS: "class-state"}.get(seen.home.owner)
+    rule = _SHARED_STATE.get(seen.home.owner)
     if rule is not None:
-        yield rule, ERROR, seen.what
+        default = f", the default of the parameter {seen.home.name}" if seen.home.owner is Owner.DEFAULT else ""
+        yield rule, ERROR, seen.what + default
 
 
 def _query_writes(seen: Seen) -> Iterator[Hit]:
@@ -155,7 +160,7 @@ def _class_state(project: Project, service: ClassSource, seen: Sequence[Seen]) -
     own = {name for name, each in _changes(seen, CallbackPlace.START).items() if each.form == ASSIGNED}
     for each in project.bases(service):
         for name, value in each.class_values.items():
-            if name in changed - own and _is_mutable(value):
+            if name in changed - own and is_mutable(value):
                 what = f"{name} = {source_text(value)} in the class body, changed by callbacks"
                 yield _finding_at(each.module, value, ("class-state", ERROR, what))
 
@@ -165,7 +170,7 @@ def _mutable_default(project: Project, service: ClassSource, seen: Sequence[Seen
     for each in project.bases(service):
         for name, value in each.class_values.items():
             default = _keywords(value).get("default") if _is_declaration(each.module, value) else None
-            if default is not None and _is_mutable(default):
+            if default is not None and is_mutable(default):
                 yield _finding_at(each.module, value, ("mutable-default", ERROR, f"{name} = {source_text(value)}"))
 
 
@@ -256,12 +261,6 @@ def _keywords(node: ast.AST) -> dict[str | None, ast.expr]:
 def _is_declaration(module: ModuleSource, node: ast.expr) -> bool:
     full_name = (dotted(node.func, module.names) or "") if isinstance(node, ast.Call) else ""
     return full_name.startswith("trimaran.") and full_name.endswith((".state", ".derived"))
-
-
-def _is_mutable(node: ast.expr) -> bool:
-    if isinstance(node, ast.Call):
-        return ast.unparse(node.func).rpartition(".")[2] in _MUTABLE
-    return isinstance(node, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp)
 
 
 def _raises(handler: ast.AST) -> bool:

@@ -18,6 +18,8 @@ class Owner(Enum):
     MODULE = auto()
     CLASS = auto()
     CLUSTER = auto()
+    DEFAULT = auto()
+    """The function: the default of a parameter, which is made once."""
 
 
 class Home(NamedTuple):
@@ -78,6 +80,8 @@ VIEW: Final = Value("view")
 SET: Final = Value("set")
 CLUSTER: Final = Value("cluster")
 FLOAT: Final = Value("float")
+OUTBOX: Final = Value("outbox")
+"""It copies what is added to it."""
 
 _TYPES: Final = {
     **dict.fromkeys(("set", "Set", "frozenset", "FrozenSet", "AbstractSet", "MutableSet", "KeysView"), "set"),
@@ -89,6 +93,7 @@ _TYPES: Final = {
     "memoryview": "view",
     "Path": "path",
     "Cluster": "cluster",
+    "Outbox": "outbox",
 }
 _RESULTS: Final = {
     **dict.fromkeys(("iter", "map", "filter", "zip", "enumerate", "reversed"), "iterator"),
@@ -150,6 +155,8 @@ def result_of(name: str, arguments: Sequence[Value]) -> Value:
     is_lazy = name.startswith("itertools.") or name in LAZY
     if is_lazy and any(argument.is_unordered for argument in arguments):
         return Value("set iterator")
+    if name.startswith("trimaran.") and name.endswith(".Outbox"):
+        return OUTBOX
     kind = "iterator" if is_lazy else _RESULTS.get(name, "?")
     if name == "collections.defaultdict":
         return Value(kind, (UNKNOWN, Value(_RESULTS.get(first.name, "?"))))

@@ -15,12 +15,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from .modules import ClassSource, Function, FunctionSource, ModuleSource, Project
+from .modules import ClassSource, Function, FunctionSource, ModuleSource, Project, mutable_defaults
 from .seen import ASSIGNED, Act, CallbackPlace, Seen, Where
 from .values import (
     CLUSTER,
     LAZY,
     NONE,
+    OUTBOX,
     UNKNOWN,
     Home,
     Owner,
@@ -216,6 +217,9 @@ class FunctionWalk(ast.NodeVisitor):
     def _bind_parameters(self, arguments: ast.arguments) -> None:
         for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             self._environment[each.arg] = annotated(self._project, self._module, each.annotation)
+        for name, default in mutable_defaults(arguments):
+            value = self.visit(default) if self._environment[name] == UNKNOWN else self._environment[name]
+            self._environment[name] = replace(value, home=Home(Owner.DEFAULT, name))
 
     @contextmanager
     def _scope(self) -> Iterator[None]:
@@ -501,7 +505,7 @@ class FunctionWalk(ast.NodeVisitor):
         name = called.attr
         if name in _MUTATORS and receiver.source is None:
             self._change(receiver.home, node, "{}()", called)
-        if name in _KEEPERS:
+        if name in _KEEPERS and receiver.kind != OUTBOX.kind:
             for value, source in zip(positional, node.args, strict=True):
                 self._keep(receiver.home, node, value, called.value, source)
         if receiver.kind == CLUSTER.kind and name in _CLUSTER_CHANGES:
@@ -524,6 +528,11 @@ class FunctionWalk(ast.NodeVisitor):
         if receiver is not None and not function.is_static:
             positional = [receiver, *positional]
         arguments: dict[str | None, Value] = {**dict(zip(parameters, positional, strict=False)), **named}
-        known = {name: arguments[name] for name in parameters if arguments.get(name, UNKNOWN) != UNKNOWN}
+        replaced = {name for name, _ in mutable_defaults(function.node.args)}
+        known = {
+            name: arguments[name]
+            for name in parameters
+            if name in arguments and (arguments[name] != UNKNOWN or name in replaced)
+        }
         way = (*self._where.way, function.name)[:_WAY_LIMIT]
         return self._tracer.call(function, known, Where(self._where.place, function.module, way))

@@ -6,7 +6,6 @@ import pytest
 
 from examples.chat import HISTORY_LIMIT, Chat, ChatClient, ChatRefused, Join, Line, Presence, Say, Who
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 def test_a_newcomer_gets_what_it_has_missed_and_no_more_than_is_kept() -> None:
@@ -24,7 +23,7 @@ def test_a_newcomer_gets_what_it_has_missed_and_no_more_than_is_kept() -> None:
 
 
 def test_two_people_see_each_other_come_speak_and_go_also_when_the_leader_dies() -> None:
-    with quiet_log(), MemoryCluster(Chat) as cluster:
+    with MemoryCluster(Chat) as cluster:
 
         async def test() -> None:
             ann, bob = ChatClient(await cluster.connect()), ChatClient(await cluster.connect())

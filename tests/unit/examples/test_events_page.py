@@ -16,7 +16,6 @@ from tests.waiting import patient, within
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.subscriptions import PositionPrunedError, Subscription
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 class Browser:
@@ -49,7 +48,7 @@ class Browser:
 
 
 def in_cluster(test: Callable[[MemoryCluster, EventsPage], Awaitable[None]]) -> None:
-    with quiet_log(), MemoryCluster(OrderBook) as cluster:
+    with MemoryCluster(OrderBook) as cluster:
 
         async def run() -> None:
             await cluster.wait_for_leader()

@@ -13,7 +13,6 @@ from examples.job_page import JobPage
 from examples.job_scheduler import LEASE_S, AddJob, FinishRun, Job, ListJobs, Scheduler, TakeRun
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_what_cannot_be_is_not_added(scheduler: TypedHarness[Scheduler], message
 
 
 def test_jobs_survive_their_leader() -> None:
-    with quiet_log(), MemoryCluster(Scheduler) as cluster:
+    with MemoryCluster(Scheduler) as cluster:
 
         async def test() -> None:
             client = TypedClient(await cluster.connect())

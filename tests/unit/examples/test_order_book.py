@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from examples.order_book import CancelOrder, Depth, Fill, Order, OrderBook, OrderRefused, PlaceOrder, Side
 from trimaran.client.typed import EventReader, TypedClient
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 SIDES: Final[tuple[Side, ...]] = ("buy", "sell")
 FILLS: Final = EventReader((Fill,))
@@ -66,7 +65,7 @@ def test_the_book_never_crosses_and_loses_no_quantity(placed: list[tuple[Side, i
 
 
 def test_members_agree_after_their_leader_was_killed() -> None:
-    with quiet_log(), MemoryCluster(OrderBook) as cluster:
+    with MemoryCluster(OrderBook) as cluster:
 
         async def test() -> None:
             client = TypedClient(await cluster.connect())

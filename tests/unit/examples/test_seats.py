@@ -8,14 +8,13 @@ import pytest
 
 from examples.seats import HOLD_MS, BoxOffice, Ledger
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 
 HOLD_S = HOLD_MS / 1_000
 
 
 @pytest.fixture
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster([BoxOffice, Ledger]) as cluster:
+    with MemoryCluster([BoxOffice, Ledger]) as cluster:
         yield cluster
 
 

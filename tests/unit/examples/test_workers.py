@@ -9,7 +9,6 @@ import pytest
 from examples.workers import ORDER_COUNT, Worker
 from trimaran.client.ready_made import KvClient, LocksClient, QueueClient
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.kv import KvService
 from trimaran.service_api.ready_made.locks import LockService
 from trimaran.service_api.ready_made.queue import QueueService
@@ -17,7 +16,7 @@ from trimaran.service_api.ready_made.queue import QueueService
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_order_is_counted_once_while_leaders_and_workers_die(seed: int) -> None:
-    with quiet_log(), MemoryCluster([QueueService, KvService, LockService], seed=seed) as cluster:
+    with MemoryCluster([QueueService, KvService, LockService], seed=seed) as cluster:
 
         async def work() -> int:
             async with (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from .....service_api import LocalProtocolError
-from ....service.state_difference import describe_difference
+from .....service_api import ClusteredService, LocalProtocolError
+from .....service_api.service_texts import texts_of
+from ....service.state_difference import describe_difference, shown_payload
 from ..cluster import Member
 from ..world.expect import expect
 
@@ -43,7 +44,13 @@ def expect_snapshots_committed(member: Member) -> None:
     )
 
 
-def expect_same(member: Member, position: int, expected: tuple[object, ...], actual: tuple[object, ...]) -> None:
+def expect_same(
+    member: Member,
+    position: int,
+    expected: tuple[object, ...],
+    actual: tuple[object, ...],
+    service: ClusteredService,
+) -> None:
     """Check what a service was given, and what it has become, the last part of each, against what others did.
 
     Where `state_hash` returned a state, the difference of the two states is told.
@@ -51,8 +58,26 @@ def expect_same(member: Member, position: int, expected: tuple[object, ...], act
     if expected == actual:
         return
     facts: dict[str, object] = {"expected": expected, "actual": actual}
-    if expected[:-1] == actual[:-1] and not isinstance(expected[-1], int | bytes | str | None):
-        with suppress(LocalProtocolError):  # it is, or holds, what only the service itself understands
-            facts = {"entry": expected[:-1], "difference": describe_difference(expected[-1], actual[-1])}
+    if expected[:-1] == actual[:-1]:
+        facts = describe_entry(service, expected) | describe_states(expected[-1], actual[-1])
     rule = "every service is given the same, and becomes the same"
     expect(False, rule, member=member.member_id, position=position, **facts)
+
+
+def describe_entry(service: ClusteredService, what: tuple[object, ...]) -> dict[str, object]:
+    """Return the facts of an entry that a service was given: what it was, and which method handles its message."""
+    texts = texts_of(service)
+    facts: dict[str, object] = {
+        "entry": " ".join(str(part) if part is what[0] else shown_payload(part, texts) for part in what[:-1])
+    }
+    handlers = (texts.handler(part) for part in what if isinstance(part, bytes))
+    handler = next(filter(None, handlers), None)
+    return facts if handler is None else facts | {"handler": handler}
+
+
+def describe_states(expected: object, actual: object) -> dict[str, object]:
+    """Return the facts of two results of `state_hash`: by key and field where they are states."""
+    if not isinstance(expected, int | bytes | str | None):
+        with suppress(LocalProtocolError):  # it is, or holds, what only the service itself understands
+            return {"difference": describe_difference(expected, actual)}
+    return {"expected": expected, "actual": actual}

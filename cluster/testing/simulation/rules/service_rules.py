@@ -15,7 +15,7 @@ from ..services.messenger import Messenger
 from ..services.observed_service import EntryObserver, ObservedService
 from ..services.relay import Relay
 from ..world.expect import FoundInside, RuleBroken, ServiceChecks, expect
-from .agreement_rules import expect_same
+from .agreement_rules import describe_entry, describe_states, expect_same
 from .group_rules import GroupRules
 from .role_rules import expect_role
 
@@ -119,8 +119,9 @@ class ServiceRules:
                 committed=len(self._judge.committed),
             )
             expect_role(member, position)
-            expect_same(member, position, self.delivered.setdefault(position, what), what)
-            self._checks.look(self.first[member.member_id], member=member.member_id, position=position)
+            service = self.first[member.member_id]
+            expect_same(member, position, self.delivered.setdefault(position, what), what, service)
+            self._look(service, what, member=member.member_id, position=position)
             if position > self._newest_position:
                 expect(
                     timestamp >= self._newest_time,
@@ -134,6 +135,9 @@ class ServiceRules:
                 self._judge.group_rules.on_entry(position, what)
                 self._judge.counts.delivered_entries += 1
                 self._judge.counts.by_kind[str(what[0])] = self._judge.counts.by_kind.get(str(what[0]), 0) + 1
+
+    def _look(self, service: ClusteredService, what: tuple[object, ...], **facts: object) -> None:
+        self._checks.look(service, lambda: describe_entry(service, what), **facts)
 
     def _on_module(self, member: Member, position: int) -> None:
         """Compare what consensus modules keep for services: the same on all, from the log or from a snapshot."""
@@ -187,9 +191,9 @@ class ServiceRules:
             return
         faults = getattr(service, "faults", ())
         with self._judge.inside.keeping():
-            expect_same(member, position, delivered.setdefault(position, what), what)
+            expect_same(member, position, delivered.setdefault(position, what), what, service)
             if delivered is not self.relayed:
-                self._checks.look(service, member=member.member_id, position=position)
+                self._look(service, what, member=member.member_id, position=position)
             expect(
                 not faults,
                 "a message of a service is delivered once, in the order offered",
@@ -228,8 +232,7 @@ class ServiceRules:
                 member=member.member_id,
                 position=position,
                 newest=newest,
-                expected=expected,
-                actual=state_hash,
+                **({} if state_hash == expected else describe_states(expected, state_hash)),
             )
 
     def on_error(self, member: Member, position: int, error: Exception) -> None:

@@ -77,14 +77,14 @@ class ServiceChecks:
     """Called with the container of each node before it starts, to put watches into it; and with what takes a place of
     the service that left the log, where one is met."""
 
-    def look(self, service: object, **facts: object) -> None:
-        """Look at a service after an entry.
+    def look(self, service: object, describe: Callable[[], dict[str, object]] = dict, **facts: object) -> None:
+        """Look at a service after an entry; `describe` gives more facts, where the rule is broken.
 
         Raises:
             RuleBroken: the invariant does not hold.
         """
         if self.invariant is not None:
-            _expect_no_error(INVARIANT_RULE, self.invariant, service, **facts)
+            _expect_no_error(INVARIANT_RULE, self.invariant, service, describe, **facts)
 
     def look_at_rest(self, services: Sequence[object]) -> None:
         """Look at services that are at one position.
@@ -93,15 +93,21 @@ class ServiceChecks:
             RuleBroken: what must hold then does not.
         """
         if self.at_rest is not None:
-            _expect_no_error(AT_REST_RULE, self.at_rest, services)
+            _expect_no_error(AT_REST_RULE, self.at_rest, services, dict)
 
 
 NO_CHECKS: Final = ServiceChecks()
 
 
-def _expect_no_error(rule: str, check: Callable[[Any], object], subject: object, **facts: object) -> None:
+def _expect_no_error(
+    rule: str,
+    check: Callable[[Any], object],
+    subject: object,
+    describe: Callable[[], dict[str, object]],
+    **facts: object,
+) -> None:
     try:
         check(subject)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        raise RuleBroken(rule, **facts, error=error, file=place.filename, line=place.lineno) from error
+        raise RuleBroken(rule, **facts, **describe(), error=error, file=place.filename, line=place.lineno) from error

@@ -143,11 +143,13 @@ class Machine:
         loop.call_soon(lambda: loop.create_task(self._run(loop, main), name="main", context=context))
         return loop
 
-    def run_beside(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def run_beside(
+        self, main: Callable[[], Coroutine[Any, Any, None]], *, context: contextvars.Context | None = None
+    ) -> None:
         """Run a coroutine in the process that runs here, from its next turn on; it ends with the process."""
         assert self.loop is not None
-        loop = self.loop
-        loop.call_soon(lambda: loop.create_task(main(), name="beside", context=contextvars.Context()))
+        loop, own = self.loop, contextvars.Context() if context is None else context
+        loop.call_soon(lambda: loop.create_task(main(), name="beside", context=own))
 
     async def _run(self, loop: SimulatedLoop, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         failure: BaseException | None = None

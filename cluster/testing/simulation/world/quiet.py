@@ -14,10 +14,15 @@ _CRITICAL_LEVEL: Final = 50
 @contextmanager
 def quiet_log(*, is_quiet: bool = True) -> Iterator[None]:
     """Keep hundreds of elections out of the log, and out of the output of a test."""
-    kept = structlog.get_config()
-    if is_quiet:
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL_LEVEL))
+    if not is_quiet:
+        yield
+        return
+    kept, was_configured = structlog.get_config(), structlog.is_configured()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL_LEVEL))
     try:
         yield
     finally:
-        structlog.configure(**kept)
+        if was_configured:
+            structlog.configure(**kept)
+        else:
+            structlog.reset_defaults()

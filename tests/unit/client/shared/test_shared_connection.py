@@ -12,14 +12,13 @@ import pytest
 from tests.unit.cluster.testing.counting import Counter
 from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials, SharedConnection
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api import LocalProtocolError, SessionClosedError
 from trimaran.service_api.types import MemberId
 
 
 @contextmanager
 def made() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster(Counter) as cluster:
+    with MemoryCluster(Counter) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 

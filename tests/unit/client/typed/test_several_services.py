@@ -14,7 +14,6 @@ from trimaran.client.errors import QueryRefusedError
 from trimaran.client.ready_made import CountersClient, KvClient, LocksClient
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.cluster.time_travel.replay import replay_service
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.ready_made.counters import CounterService
@@ -114,7 +113,7 @@ class Untyped(ClusteredService):
 @pytest.fixture(params=[False, True], ids=["once", "doubled"])
 def memory(request: pytest.FixtureRequest) -> Iterator[MemoryCluster]:
     """Members that run each service once, and such that run it twice to compare."""
-    with quiet_log(), MemoryCluster([First, Second], double_execution=request.param) as cluster:
+    with MemoryCluster([First, Second], double_execution=request.param) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
@@ -222,7 +221,7 @@ def test_bytes_for_another_service_are_refused_by_the_only_one_that_runs() -> No
         with pytest.raises(QueryRefusedError, match=r"service_id=1,.*First.*service_id=0"):
             await client.query(b"\xc1\x12" + bytes(8))
 
-    with quiet_log(), MemoryCluster(First) as memory:
+    with MemoryCluster(First) as memory:
         memory.run(test(memory))
 
 
@@ -241,7 +240,7 @@ def test_an_untyped_service_beside_a_typed_one_gets_what_names_none(services: li
         assert untyped.given == [b"hello", b"\xc1\x71" + bytes(8)]
         assert memory.service_errors == []
 
-    with quiet_log(), MemoryCluster(services) as memory:
+    with MemoryCluster(services) as memory:
         memory.run(test(memory))
 
 
@@ -250,7 +249,7 @@ def test_a_cluster_without_typed_services_says_so() -> None:
         with pytest.raises(LocalProtocolError, match=r"Add.*none runs"):
             await TypedClient(await memory.connect()).call(Add(1))
 
-    with quiet_log(), MemoryCluster([Untyped, Untyped]) as memory:
+    with MemoryCluster([Untyped, Untyped]) as memory:
         memory.run(test(memory))
 
 
@@ -269,7 +268,7 @@ def test_each_of_several_services_is_replayed_alone(
         memory.save_directory(0, tmp_path / "node")
         return memory.services[0][number].state_hash()
 
-    with quiet_log(), MemoryCluster([Untyped, First, Second]) as memory:
+    with MemoryCluster([Untyped, First, Second]) as memory:
         expected = memory.run(test(memory))
 
     replayed = replay_service(tmp_path / "node", service, service_id=number, service_count=3, bound="recorded")
@@ -288,7 +287,7 @@ def test_ready_made_services_run_beside_each_other() -> None:
         with pytest.raises(LocalProtocolError, match=r"locks.*counters, kv"):
             await LocksClient(await memory.connect()).try_acquire("x")
 
-    with quiet_log(), MemoryCluster([CounterService, KvService]) as memory:
+    with MemoryCluster([CounterService, KvService]) as memory:
         memory.run(test(memory))
 
 

@@ -25,7 +25,6 @@ from trimaran.client import QueryResult
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.typed import Command, Query, Reply, ServiceError
@@ -51,7 +50,7 @@ class Untyped(ClusteredService):
 
 @pytest.fixture
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster(Bank) as cluster:
+    with MemoryCluster(Bank) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
@@ -225,7 +224,7 @@ def test_an_untyped_service_is_told_from_a_typed_one() -> None:
         with pytest.raises((LocalProtocolError, RemoteProtocolError), match="no TypedService"):
             await bank.deposit("a")
 
-    with quiet_log(), MemoryCluster(Untyped) as cluster:
+    with MemoryCluster(Untyped) as cluster:
         cluster.run(test(cluster))
 
 

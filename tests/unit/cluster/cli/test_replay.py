@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from tests.facts import has_facts
 from tests.interchange.samples import Ended, run
 from tests.unit.cluster.time_travel.ledger import Ledger
 from tests.unit.cluster.time_travel.recorded import Recorded
+from trimaran.client.typed import TypedClient
+from trimaran.cluster.settings.service_loading import load_service_class
+from trimaran.cluster.testing import MemoryCluster
 from trimaran.cluster.time_travel import Output, OutputKind, replay_service
 
 SERVICE = "tests.unit.cluster.time_travel.ledger:Ledger"
@@ -30,6 +35,36 @@ class Talking(Ledger):
 class Broken(Ledger):
     async def on_start(self, cluster, snapshot):
         raise RuntimeError("cannot load")
+"""
+SHELVES = """
+from trimaran import Command, Context, Reply, TypedService, handles, state
+
+
+class Stored(Reply):
+    amount: int
+
+
+class Put(Command[Stored]):
+    key: str
+    amount: int
+
+
+class Shelf(TypedService, name="shelf"):
+    amounts: dict[str, int] = state()
+
+    @handles(Put)
+    def put(self, ctx: Context, message: Put) -> Stored:
+        self.amounts[message.key] = message.amount
+        return Stored(message.amount)
+
+
+class Doubling(Shelf, name="shelf"):
+    notes: list[str] = state()
+
+    @handles(Put)
+    def put(self, ctx: Context, message: Put) -> Stored:
+        self.amounts[message.key] = 2 * message.amount
+        return Stored(2 * message.amount)
 """
 
 
@@ -111,6 +146,31 @@ def test_other_code_differs_with_exit_status_10(recorded: Recorded) -> None:
     assert f"differences: {document['difference_count']}, from 0 to" in table.stdout
     assert has_facts(table.stdout, "states differ", "message 1")
     assert (same["is_same"], same["state"], same["differences"]) == (True, None, [])
+
+
+def test_typed_answers_are_shown_by_name_and_field(tmp_path: Path) -> None:
+    (tmp_path / "shelves.py").write_text(SHELVES)
+    make = load_service_class("shelves:Shelf", tmp_path)
+    put = sys.modules["shelves"].Put
+    with MemoryCluster(make, members=1) as cluster:
+        cluster.run(_call(cluster, [put(key="a", amount=number) for number in (1, 2)]))
+        cluster.save_directory(0, tmp_path / "node-0")
+    options = ["--what-if", "shelves:Doubling", "--service-dir", tmp_path, "--bound", "recorded"]
+
+    document = document_of(replay(tmp_path / "node-0", *options, "-o", "json", service="shelves:Shelf"), exit_code=10)
+    table = replay(tmp_path / "node-0", *options, service="shelves:Shelf")
+
+    assert document["state"] == "amounts['a']: old=2 new=4"
+    assert document["uncompared_fields"] == ["notes: only the new code has it"]
+    assert document["differences"][0]["detail"] == "Stored.amount: expected=1 actual=2"
+    assert has_facts(document["differences"][0]["handler"], "Doubling.put", "shelves.py:")
+    assert has_facts(table.stdout, "Stored(amount=1)", "Stored(amount=2)", "Doubling.put", "not compared: notes")
+
+
+async def _call(cluster: MemoryCluster, messages: Sequence[Any]) -> None:
+    client = TypedClient(await cluster.connect())
+    for message in messages:
+        await client.call(message)
 
 
 def test_a_service_is_compared_with_the_log(recorded: Recorded) -> None:

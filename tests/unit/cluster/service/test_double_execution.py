@@ -19,7 +19,7 @@ from trimaran import (
 )
 from trimaran.client import RequestIndeterminateError
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness
-from trimaran.service_api.typed import Command, Context, TypedService, handles, state
+from trimaran.service_api.typed import Command, Context, Event, TypedService, handles, state
 from trimaran.service_api.types import ClusterSessionId
 
 from ..testing.counting import Counter
@@ -276,6 +276,11 @@ class Put(Command[int]):
     amount: int
 
 
+class Told(Event):
+    text: str
+    amount: int
+
+
 class Typed(TypedService):
     amounts: dict[str, int] = state()
 
@@ -295,7 +300,35 @@ def test_a_typed_service_names_the_message_and_the_field() -> None:
     with pytest.raises(ServiceDivergedError) as failed:
         harness.call(Put(key="b", amount=10))
 
-    assert "Put(key='b', amount=10)) state: ['amounts']['b']: expected=" in str(failed.value)
+    told = str(failed.value)
+    assert has_facts(told, "Put(key='b', amount=10))", "amounts['b']: expected=")
+    assert f"test_double_execution.py:{Typed.put.__code__.co_firstlineno})" in told
+
+
+class TypedAnswers(Typed):
+    """Says what differs, in an answer and in an event."""
+
+    events = (Told,)
+
+    @handles(Put)
+    def put(self, ctx: Context, message: Put) -> int:
+        if message.key == "event":
+            ctx.send(Told("x", id(self) % 1_000_003))
+        return id(self) % 1_000_003 if message.key == "answer" else 0
+
+
+@pytest.mark.parametrize(
+    ("key", "facts"),
+    [("answer", ("reply: expected=", "actual=")), ("event", ("session.offer(1): Told.amount: expected=",))],
+)
+def test_answers_and_events_that_differ_are_shown_by_name_and_field(key: str, facts: tuple[str, ...]) -> None:
+    harness = TypedHarness(TypedAnswers, double_execution=True)
+
+    with pytest.raises(ServiceDivergedError) as failed:
+        harness.call(Put(key=key, amount=1))
+
+    assert has_facts(str(failed.value), *facts)
+    assert "\\x" not in str(failed.value)
 
 
 # --- on members

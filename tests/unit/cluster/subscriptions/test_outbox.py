@@ -13,7 +13,6 @@ from trimaran import ClientSession
 from trimaran.client import ClusterClient
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import BackPressureError, LocalProtocolError, RemoteProtocolError
 from trimaran.service_api.outbox.outbox import (
     ACK_MARK,
@@ -35,7 +34,7 @@ from .shop import Shop
 
 @pytest.fixture
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster(Shop) as cluster:
+    with MemoryCluster(Shop) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 
@@ -274,7 +273,7 @@ def test_a_service_that_gives_requests_to_no_outbox_is_told_to_the_worker() -> N
             self.outbox.add(b"x")
             return b"what?"
 
-    with quiet_log(), MemoryCluster(Deaf) as memory:
+    with MemoryCluster(Deaf) as memory:
 
         async def test() -> None:
             client, outside = await memory.connect(), Outside()

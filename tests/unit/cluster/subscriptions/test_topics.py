@@ -11,7 +11,6 @@ from trimaran import ClientSession, Cluster, ClusteredService, SnapshotImage, Sn
 from trimaran.client import RequestFailedError
 from trimaran.cluster.subscriptions import EntryKind, Subscription
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import LocalProtocolError
 from trimaran.service_api.wire.topics import (
     TOPIC_MARK,
@@ -55,7 +54,7 @@ class Newsroom(ClusteredService):
 
 @pytest.fixture
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster(Newsroom) as cluster:
+    with MemoryCluster(Newsroom) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 

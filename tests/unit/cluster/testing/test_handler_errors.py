@@ -36,7 +36,7 @@ def test_an_error_of_a_handler_has_one_text_and_one_position_on_every_member_and
         await cluster.restart((await cluster.wait_for_leader() + 1) % 3)
         await cluster.assert_identical()
 
-    with structlog.testing.capture_logs() as lines, MemoryCluster(Store) as cluster:
+    with structlog.testing.capture_logs() as lines, MemoryCluster(Store, logs=True) as cluster:
         cluster.run(use(cluster))
         told = [(position, repr(error)) for _, position, error in cluster.service_errors]
         states = [service.taken for service in cluster.services.values()]

@@ -5,13 +5,24 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from tests.facts import has_facts
-from trimaran import ClientSession, ClusterClient, ConfigurationError
+from trimaran import (
+    ClientSession,
+    ClusterClient,
+    Command,
+    ConfigurationError,
+    Context,
+    TypedService,
+    handles,
+    state,
+)
+from trimaran.client.typed import TypedClient
 from trimaran.cluster.settings.variables import REPLAY_VARIABLE
 from trimaran.cluster.testing import ClientWorkload, simulate
 from trimaran.cluster.testing.simulating import parse_replay, replay_line
@@ -132,6 +143,56 @@ def test_double_execution_finds_what_two_instances_do_otherwise() -> None:
     told = fails(Addressed, Additions, seeds=[0], shrink_runs=0, double_execution=True)
 
     assert has_facts(told, "double execution", "Addressed")
+
+
+class Put(Command[None]):
+    key: str
+    amount: int
+
+
+class Shelf(TypedService):
+    """Keeps another amount in each instance, from seven on."""
+
+    amounts: dict[str, int] = state()
+
+    @handles(Put)
+    def put(self, ctx: Context, message: Put) -> None:
+        self.amounts[message.key] = message.amount + (id(self) if message.amount > 6 else 0)
+
+
+class Puts(ClientWorkload):
+    async def use(self, client: ClusterClient, random: Random) -> None:
+        await TypedClient(client).call(Put("a", random.randint(1, 9)))
+
+
+class SmallPuts(Puts):
+    def invariant(self, service: Shelf) -> None:
+        assert service.amounts.get("a", 0) < 7
+
+
+@pytest.mark.parametrize(
+    ("workload", "double_execution", "rule"),
+    [
+        (Puts, False, "becomes the same"),
+        (Puts, True, "two instances of Shelf"),
+        (SmallPuts, False, "invariant"),
+    ],
+    ids=["members", "double execution", "invariant"],
+)
+def test_a_typed_message_is_told_by_name_and_field_with_its_handler(
+    workload: type[ClientWorkload], double_execution: bool, rule: str
+) -> None:
+    told = fails(Shelf, workload, seeds=1, shrink_runs=0, double_execution=double_execution)
+
+    handler = f"{Path(__file__).name}:{Shelf.put.__code__.co_firstlineno}"
+    assert has_facts(told, rule, "Put(key=", "amount=", "Shelf.put", handler)
+    assert "\\x" not in told
+
+
+def test_a_simulation_logs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    simulate(Counter, Additions, seeds=1, length=0.5)
+
+    assert capsys.readouterr() == ("", "")
 
 
 def test_double_execution_finds_what_a_snapshot_forgets_by_the_next_answer() -> None:

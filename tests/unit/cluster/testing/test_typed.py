@@ -31,7 +31,6 @@ from trimaran import (
 )
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, strategy_for
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.typed.codec import MessageCodec
 
 from .counting import Counter
@@ -119,7 +118,7 @@ def test_a_typed_client_uses_a_cluster_in_memory() -> None:
         await cluster.assert_identical()
         assert {service.accounts["a"] for service in cluster.services.values()} == {5}
 
-    with quiet_log(), MemoryCluster(Bank) as cluster:
+    with MemoryCluster(Bank) as cluster:
         cluster.run(test(cluster))
 
 

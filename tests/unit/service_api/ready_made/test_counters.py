@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from trimaran.client.ready_made import CountersClient
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.counters import (
     AskAdmission,
     Counted,
@@ -156,7 +155,7 @@ def test_no_window_admits_more_than_the_limit_says(
 
 
 def test_counters_survive_their_leader() -> None:
-    with quiet_log(), MemoryCluster(CounterService) as cluster:
+    with MemoryCluster(CounterService) as cluster:
 
         async def test() -> None:
             counters = CountersClient(await cluster.connect())

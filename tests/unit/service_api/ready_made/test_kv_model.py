@@ -11,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from trimaran.client.ready_made import KvClient
 from trimaran.cluster.testing import MemoryCluster, TypedHarness
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.kv import (
     DeleteKey,
     DeleteKeys,
@@ -140,7 +139,7 @@ TestKvMachine = KvMachine.TestCase
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_watch_sees_each_change_once_while_leaders_die(seed: int) -> None:
-    with quiet_log(), MemoryCluster(KvService, seed=seed) as cluster:
+    with MemoryCluster(KvService, seed=seed) as cluster:
 
         async def write(kv: KvClient) -> None:
             for number in range(60):
@@ -169,7 +168,7 @@ def test_a_watch_sees_each_change_once_while_leaders_die(seed: int) -> None:
 
 
 def test_transactions_of_clients_do_not_lose_each_others_writes() -> None:
-    with quiet_log(), MemoryCluster(KvService) as cluster:
+    with MemoryCluster(KvService) as cluster:
 
         async def add(kv: KvClient) -> None:
             for _ in range(5):
@@ -201,7 +200,7 @@ def test_transactions_of_clients_do_not_lose_each_others_writes() -> None:
 
 
 def test_a_watch_that_nobody_reads_does_not_stop_its_client() -> None:
-    with quiet_log(), MemoryCluster(KvService) as cluster:
+    with MemoryCluster(KvService) as cluster:
 
         async def test() -> None:
             kv = KvClient(await cluster.connect(egress_queue_limit=4))

@@ -14,14 +14,13 @@ import pytest
 from trimaran import ClusterClient
 from trimaran.client.ready_made import ElectionClient, LocksClient, LockTimeoutError
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.ready_made.locks import LockService
 from trimaran.service_api.typed import Context
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_waiter_waits_for_ever_while_leaders_die(seed: int) -> None:
-    with quiet_log(), MemoryCluster(LockService, seed=seed) as cluster:
+    with MemoryCluster(LockService, seed=seed) as cluster:
         tokens: list[int] = []
         has_worked = {count: asyncio.Event() for count in (3, 8)}
         holding: list[int] = []
@@ -57,7 +56,7 @@ def test_no_waiter_waits_for_ever_while_leaders_die(seed: int) -> None:
 
 
 def test_a_wait_ends_in_time_and_leaves_nothing() -> None:
-    with quiet_log(), MemoryCluster(LockService) as cluster:
+    with MemoryCluster(LockService) as cluster:
 
         async def test() -> None:
             one, two = LocksClient(await cluster.connect()), LocksClient(await cluster.connect())
@@ -81,7 +80,7 @@ def test_a_wait_ends_in_time_and_leaves_nothing() -> None:
 
 
 def test_a_lease_is_renewed_and_is_lost_when_no_leader_answers() -> None:
-    with quiet_log(), MemoryCluster(LockService) as cluster:
+    with MemoryCluster(LockService) as cluster:
 
         async def test() -> None:
             locks = LocksClient(await cluster.connect())
@@ -102,7 +101,7 @@ def test_a_lease_is_renewed_and_is_lost_when_no_leader_answers() -> None:
 
 
 def test_a_lock_is_lost_with_its_session() -> None:
-    with quiet_log(), MemoryCluster(LockService) as cluster:
+    with MemoryCluster(LockService) as cluster:
 
         async def test() -> None:
             one, two = LocksClient(await cluster.connect()), LocksClient(await cluster.connect())
@@ -116,7 +115,7 @@ def test_a_lock_is_lost_with_its_session() -> None:
 
 
 def test_an_election_has_one_leader_after_the_other() -> None:
-    with quiet_log(), MemoryCluster(LockService) as cluster:
+    with MemoryCluster(LockService) as cluster:
 
         async def test() -> None:
             one, two, third = [ElectionClient(await cluster.connect()) for _ in range(3)]

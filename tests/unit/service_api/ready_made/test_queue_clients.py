@@ -15,7 +15,6 @@ import pytest
 from trimaran import ClusterClient, LocalProtocolError
 from trimaran.client.ready_made import QueueClient, QueueJob
 from trimaran.cluster.testing import ClientWorkload, MemoryCluster, simulate
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.errors import SessionClosedError
 from trimaran.service_api.ready_made.queue import (
     AckMessage,
@@ -34,7 +33,7 @@ from trimaran.service_api.typed import Context, handles, state
 
 @pytest.mark.parametrize("seed", range(3))
 def test_every_message_is_done_or_dead_while_leaders_and_workers_die(seed: int) -> None:
-    with quiet_log(), MemoryCluster(QueueService, seed=seed) as cluster:
+    with MemoryCluster(QueueService, seed=seed) as cluster:
         handled: Counter[int] = Counter()
         poison = {7, 23}
         killed = {count: asyncio.Event() for count in (10, 30)}
@@ -89,7 +88,7 @@ def test_every_message_is_done_or_dead_while_leaders_and_workers_die(seed: int) 
 
 
 def test_a_receiver_that_waits_is_woken_at_once_and_gives_up_in_time() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             loop = asyncio.get_running_loop()
@@ -113,7 +112,7 @@ def test_a_receiver_that_waits_is_woken_at_once_and_gives_up_in_time() -> None:
 
 
 def test_a_receiver_that_is_cancelled_waits_no_more() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             one, two = QueueClient(await cluster.connect()), QueueClient(await cluster.connect())
@@ -129,7 +128,7 @@ def test_a_receiver_that_is_cancelled_waits_no_more() -> None:
 
 
 def test_a_waiter_whose_neighbour_is_woken_and_dies_receives_within_a_second_or_so() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             loop = asyncio.get_running_loop()
@@ -148,7 +147,7 @@ def test_a_waiter_whose_neighbour_is_woken_and_dies_receives_within_a_second_or_
 
 
 def test_a_consumer_has_so_many_jobs_at_a_time_and_gives_back_what_it_has_not_given() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues = QueueClient(await cluster.connect())
@@ -177,7 +176,7 @@ def test_a_consumer_has_so_many_jobs_at_a_time_and_gives_back_what_it_has_not_gi
 
 
 def test_a_consumer_goes_on_when_a_lease_ends_that_nobody_settled() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues = QueueClient(await cluster.connect())
@@ -195,7 +194,7 @@ def test_a_consumer_goes_on_when_a_lease_ends_that_nobody_settled() -> None:
 
 
 def test_a_worker_extends_leases_and_drains_when_it_stops() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues, sender = QueueClient(await cluster.connect()), QueueClient(await cluster.connect())
@@ -222,7 +221,7 @@ def test_a_worker_extends_leases_and_drains_when_it_stops() -> None:
 
 
 def test_a_worker_that_is_idle_stops_within_a_second_or_so() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues = QueueClient(await cluster.connect())
@@ -242,7 +241,7 @@ def test_a_worker_that_is_idle_stops_within_a_second_or_so() -> None:
 
 
 def test_a_handler_whose_lease_is_lost_is_cancelled_and_one_that_fails_is_told_of() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues, other = QueueClient(await cluster.connect()), QueueClient(await cluster.connect())
@@ -281,7 +280,7 @@ def test_a_handler_whose_lease_is_lost_is_cancelled_and_one_that_fails_is_told_o
 
 
 def test_a_worker_ends_with_its_session() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues = QueueClient(await cluster.connect())
@@ -300,7 +299,7 @@ def test_a_worker_ends_with_its_session() -> None:
 
 
 def test_queues_schedules_and_what_is_dead_are_managed() -> None:
-    with quiet_log(), MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService) as cluster:
 
         async def test() -> None:
             queues = QueueClient(await cluster.connect())

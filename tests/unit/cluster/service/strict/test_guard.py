@@ -165,7 +165,7 @@ def test_a_callback_that_raises_does_not_end_the_watch() -> None:
 
 
 def test_a_node_logs_a_place_once_with_the_position_of_the_entry() -> None:
-    with MemoryCluster(lambda: Calling([lambda: time.time()]), members=1, strict=False) as cluster:
+    with MemoryCluster(lambda: Calling([lambda: time.time()]), members=1, strict=False, logs=True) as cluster:
         (member,) = cluster._cluster.members.values()
 
         async def use() -> None:
