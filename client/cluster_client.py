@@ -137,6 +137,11 @@ class ClusterClient:
         return self._protocol.endpoints
 
     @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that is given no `timeout_s`, as `ClientConfig.call_timeout_s` says."""
+        return self._protocol.config.call_timeout_s
+
+    @property
     def is_closed(self) -> bool:
         """Whether the session has ended."""
         return self._protocol.state is ClientState.CLOSED
@@ -221,8 +226,8 @@ class ClusterClient:
 
         Where nodes run several services, the one with the id `service_id` answers, or the first that takes queries.
 
-        A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`
-        bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is
+        A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`,
+        by default the `call_timeout_s` of the configuration, bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is
         full, they wait.
 
         Raises:
@@ -288,8 +293,8 @@ class ClusterClient:
         that it gave then. Requests of one client run in the order in which they were begun. Many may be under way at
         once, up to `request_window_count`; more wait for their turn.
 
-        With `timeout_s` it says in time what is known. A caller that cancels it instead gives up the reply, not the
-        request.
+        After `timeout_s`, by default the `call_timeout_s` of the configuration, it says what is known. A caller that
+        cancels it instead gives up the reply, not the request.
 
         Raises:
             RejectedError: it was certainly not applied, and never will be: it had not been sent to any leader when the

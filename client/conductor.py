@@ -29,8 +29,6 @@ from .protocol.requests import PendingRequest
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
 
-_NEVER_NS: Final = 1 << 63
-
 _DRAIN_LOOK_S: Final = 0.005
 """How often a drain looks whether the system has taken what was written: no transport tells when it took the last
 byte, unless it is to hold back writers all the time."""
@@ -63,6 +61,7 @@ class ClientConductor:
             neighbours=Neighbours.of(self.loop, config.network),
         )
         self.protocol.on_dial_due(self._set_timer)
+        self._call_timeout_ns = to_ns(config.call_timeout_s)
         self._connections: dict[int, Connection] = {}
         self._dials: dict[int, asyncio.Task[None]] = {}
         # Dicts as sets that keep their order: futures hash by address, and a run must be the same twice.
@@ -102,7 +101,7 @@ class ClientConductor:
         """
         protocol = self.protocol
         protocol.check_request(payload)
-        deadline_ns = _NEVER_NS if timeout_s is None else self._now_ns() + to_ns(timeout_s)
+        deadline_ns = self._now_ns() + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
         request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
         protocol.requests.submit(request)
         if deadline_ns < self._timer_ns:
@@ -142,7 +141,7 @@ class ClientConductor:
     def begin_query(
         self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None]
     ) -> PendingQuery:
-        """Ask a query, at the end of this turn of the loop.
+        """Ask a query, at the end of this turn of the loop, for as long as its limit.
 
         Raises:
             SessionClosedError: for good.

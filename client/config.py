@@ -85,6 +85,10 @@ class ClientConfig:
     A client that is to sit out the stop of the whole cluster is given more, `math.inf` at the most. The cluster's time
     does not go on while it is stopped: the session is still there afterwards."""
 
+    call_timeout_s: float = 30.0
+    """How long a request, a query or a command of a typed client may take that is given no `timeout_s`; `math.inf`: for
+    as long as the session lasts. A limit is that of the whole call, with everything that is done before it is sent."""
+
     close_timeout_s: float = 1.0
     """How long `aclose` waits for the leader to confirm; 0: it tells the cluster, and does not wait."""
 
@@ -163,6 +167,7 @@ class ClientConfig:
             "connect_timeout_s",
             "dial_timeout_s",
             "attempt_timeout_s",
+            "call_timeout_s",
             "reconnect_min_s",
         ):
             _require(name, getattr(self, name), minimum=0.001)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from typing import Final, Self
 
 from ...service_api.errors import ClusterTimeoutError
 from ...service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 from ..typed import TypedClient
+from .ending_calls import EndingCalls
 from .event_mailboxes import EventMailboxes
 
 POLL_S: Final = 1.0
@@ -95,6 +97,7 @@ class KvWatch:
         self._progress = WatchProgress(hub.open_next(), begin, end, from_revision)
         self._ready: deque[KvChange] = deque()
         self._is_begun = False
+        self._ending = EndingCalls()
 
     def __repr__(self) -> str:
         return f"<KvWatch {self._progress!r}>"
@@ -103,8 +106,11 @@ class KvWatch:
         await self._begin()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is asyncio.CancelledError:
+            await self._ending.wait_briefly(self.aclose())
+        else:
+            await self.aclose()
 
     def __aiter__(self) -> Self:
         return self
@@ -136,10 +142,10 @@ class KvWatch:
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     async def aclose(self) -> None:
-        """End the watch."""
+        """End the watch, once there is a leader; the end of an `async with` waits after a cancel for a second at most."""
         self._hub.close(self._progress.watch_id)
         if self._is_begun and not self._client.cluster.is_closed:
-            await self._client.call(EndWatch(self._progress.watch_id))
+            await self._client.call(EndWatch(self._progress.watch_id), timeout_s=math.inf)
 
     async def _begin(self) -> None:
         if not self._is_begun:
