@@ -227,8 +227,8 @@ class ClusterClient:
         Where nodes run several services, the one with the id `service_id` answers, or the first that takes queries.
 
         A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`,
-        by default the `call_timeout_s` of the configuration, bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is
-        full, they wait.
+        by default the `call_timeout_s` of the configuration, bounds that. Answers come on the sockets that egress comes
+        on: while nobody reads `egress()`, and its queue is full, they wait.
 
         Raises:
             QueryRefusedError: the service takes no queries, or raised, or this client may not ask; says what.

@@ -15,6 +15,7 @@ from typing import Final
 
 from ..service_api.errors import ClusterError, RemoteProtocolError
 from ..service_api.wire.pieces import CLIENT_RECEIVE_BYTES
+from ..service_api.wire.session import KeepAliveAnswer
 from .config import ClientConfig, to_ns
 from .connection import Connection, ConnectionShare, describe_connection_error, dial_member
 from .egress import EgressListener, EgressQueue
@@ -72,8 +73,6 @@ class ClientConductor:
         self._waiters: dict[asyncio.Future[None], None] = {}
         self.is_flush_scheduled = False
         """True while a flush is due at the end of this turn of the loop."""
-        self.is_reading = True
-        """False while the egress queue is full."""
 
     def _queue(self) -> EgressQueue:
         assert self.egress_queue is not None
@@ -101,7 +100,10 @@ class ClientConductor:
         """
         protocol = self.protocol
         protocol.check_request(payload)
-        deadline_ns = self._now_ns() + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
+        now_ns = self._now_ns()
+        if now_ns >= protocol.alive_until_ns:
+            protocol.doubt(now_ns)
+        deadline_ns = now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
         request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
         protocol.requests.submit(request)
         if deadline_ns < self._timer_ns:
@@ -213,7 +215,7 @@ class ClientConductor:
             connection.abort()
             return
         self._connections[connection_id] = connection
-        if not self.is_reading:
+        if not self.protocol.is_reading:
             connection.set_reading(False)
         self.protocol.on_connected(connection_id, self._now_ns())
         self._after_input()
@@ -264,7 +266,7 @@ class ClientConductor:
         if queue is not None:
             if self._waiters and queue.messages:
                 self._wake()
-            if self.is_reading and queue.is_full:
+            if protocol.is_reading and queue.is_full:
                 self._set_reading(False)
         return done
 
@@ -291,6 +293,12 @@ class ClientConductor:
         """Write what has waited for the connection, which has taken what was written before."""
         if self.protocol.has_unsent(connection_id):
             self.schedule_flush()
+
+    def on_keep_alive_answer(self, connection_id: int, answer: KeepAliveAnswer) -> None:
+        """Take an answer that came for all sessions of a connection."""
+        self.protocol.on_keep_alive_answer(connection_id, answer, self._now_ns())
+        if self.protocol.is_changed:
+            self._after_input()
 
     def want(self, endpoint: str) -> None:
         """Take a connection into use that stands, and on which the session was spoken to."""
@@ -393,7 +401,7 @@ class ClientConductor:
                 self.protocol.give_up(f"egress() is not read: egress_queue_limit={limit} messages wait")
                 self._after_input()
             return
-        self.is_reading = is_reading
+        self.protocol.is_reading = is_reading
         for connection in self._connections.values():
             connection.set_reading(is_reading)
 

@@ -36,7 +36,7 @@ class EgressIterator:
         if not self._messages:
             await self._wait()
         message = self._messages.popleft()
-        if not self._conductor.is_reading:
+        if not self._protocol.is_reading:
             self._conductor.on_room()
         return message
 
@@ -45,7 +45,7 @@ class EgressIterator:
         self._check_loop()
         messages = self._messages
         taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
-        if not self._conductor.is_reading:
+        if not self._protocol.is_reading:
             self._conductor.on_room()
         return taken
 

@@ -142,7 +142,7 @@ class KvWatch:
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     async def aclose(self) -> None:
-        """End the watch, once there is a leader; the end of an `async with` waits after a cancel for a second at most."""
+        """End the watch, once there is a leader. The end of an `async with` waits a second at most after a cancel."""
         self._hub.close(self._progress.watch_id)
         if self._is_begun and not self._client.cluster.is_closed:
             await self._client.call(EndWatch(self._progress.watch_id), timeout_s=math.inf)

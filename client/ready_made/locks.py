@@ -233,7 +233,11 @@ class LocksClient(TypedClient, service="locks"):
                 if not found.is_held:
                     found = await self._wait(claim, found)
                     asked_s = asyncio.get_running_loop().time()
-                    if lease_s is not None and found.is_held and not await self.call(RenewLease(claim.number), timeout_s=limit_s):
+                    if (
+                        lease_s is not None
+                        and found.is_held
+                        and not await self.call(RenewLease(claim.number), timeout_s=limit_s)
+                    ):
                         found = ClaimState(is_held=False, token=0, place=0)
         except BaseException as error:
             if not self.cluster.is_closed:

@@ -36,7 +36,6 @@ from ..protocol.session_identity import (
     SHARED_NUMBER_LIMIT,
     SessionShare,
     close_request_of,
-    keep_alive_of,
     proof_of,
 )
 from .frame_owner import FrameOwner
@@ -200,8 +199,7 @@ class SharedConnection:
         channel = await link.attach(session.conductor, connection_id, is_patient=is_patient)
         if session.has_missed:
             session.has_missed = False
-            link.publisher.publish(keep_alive_of(session.conductor.protocol.session))
-            link.defer_flush()
+            link.keep_alive(session.conductor.protocol.session)
         return channel
 
     def look(self, session: SharedSession) -> None:
@@ -243,8 +241,7 @@ class SharedConnection:
         if protocol is not None:
             link.is_introduced = True
             link.publisher.publish(proof_of(self._secret, protocol.session.cluster_session_id))
-            link.publisher.publish(keep_alive_of(protocol.session))
-            link.defer_flush()
+            link.keep_alive(protocol.session)
 
     def _speaker(self) -> ClientProtocol | None:
         """The session whose turn it is to say that all are alive: each in turn, so none is forgotten for good."""
@@ -263,10 +260,13 @@ class SharedConnection:
         protocol = self._speaker()
         if protocol is None:
             return
-        for link in self._links.values():
-            if link.is_introduced and link.is_up:
-                link.publisher.publish(keep_alive_of(protocol.session))
-                link.defer_flush()
+        assert self._loop is not None
+        now_ns = int(self._loop.time() * 1e9)
+        for link in [link for link in self._links.values() if link.is_introduced and link.is_up]:
+            if link.watch.is_silent(now_ns, least_ns=protocol.silence_limit_ns):
+                link.give_up()
+            else:
+                link.keep_alive(protocol.session)
         self._set_timer(protocol)
 
     # --- links

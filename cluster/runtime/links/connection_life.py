@@ -27,7 +27,13 @@ from ....service_api.types import (
 )
 from ....service_api.wire.frame import encode_message
 from ....service_api.wire.message import peek_header
-from ....service_api.wire.session import EventCode, SessionConnectRequest, SessionEvent
+from ....service_api.wire.session import (
+    NULL_CORRELATION_ID,
+    EventCode,
+    KeepAliveAnswer,
+    SessionConnectRequest,
+    SessionEvent,
+)
 from ....service_api.wire.session_frame import ingress_prefixes
 from .connection_state import LEGAL_TRANSITIONS, ConnectionState
 from .egress_pipe import MAX_FRAME_LENGTH, EgressPipe
@@ -87,11 +93,23 @@ class Incoming(Protocol):
 class ConnectionLife:
     """The state of one client's connection, its sessions and its end."""
 
-    __slots__ = ("_incoming", "accepted", "connection_id", "egress", "ingress", "prefixes", "session_ids", "state")
+    __slots__ = (
+        "_incoming",
+        "accepted",
+        "asks_for_answers",
+        "connection_id",
+        "egress",
+        "ingress",
+        "prefixes",
+        "session_ids",
+        "state",
+    )
 
     def __init__(self, ingress: ConnectionHub, accepted: AcceptedConnection, incoming: Incoming) -> None:
         self.state = ConnectionState.ACCEPTED
         self.connection_id = 0
+        self.asks_for_answers = False
+        """Whether its client is one of ours that wants keep-alives answered: nobody else gets an answer."""
         self.ingress: Final = ingress
         self.accepted: Final = accepted
         accepted.is_needed = self.holds_session
@@ -128,6 +146,12 @@ class ConnectionLife:
         if self.state is not ConnectionState.ENDING:
             self._enter(ConnectionState.SET_UP)
         self.accepted.expect("session", self.ingress.session_open_timeout_s)
+
+    def answer_keep_alive(self, correlation_id: CorrelationId = NULL_CORRELATION_ID) -> None:
+        """Tell a client that this process runs, and whether it leads; one that never asked is told nothing."""
+        if self.asks_for_answers and self.state is not ConnectionState.ENDING:
+            is_leader = self.ingress.owner.publisher is not None
+            self.egress.send(KeepAliveAnswer(correlation_id=correlation_id, is_leader=int(is_leader)))
 
     def claim(self) -> None:
         """Believe in long frames: the client has shown something for a session."""
