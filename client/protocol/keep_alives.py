@@ -12,6 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+LEAST_SILENCE_NS: Final = 3_000_000_000
+"""A member that does not read its clients says so within two seconds, and then once a second."""
+
 _UNANSWERED_LIMIT: Final = 2
 
 

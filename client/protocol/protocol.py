@@ -77,6 +77,7 @@ from .drain import DrainTarget, OfferTracker
 from .effects import Effect
 from .egress_adapter import ClientSessionState, EgressAdapter
 from .ingress_publisher import IngressPublisher
+from .keep_alives import LEAST_SILENCE_NS
 from .leader_search import LeaderSearch, member_endpoints
 from .member_link import ClientLinks, MemberLink
 from .neighbours import Neighbours
@@ -511,7 +512,7 @@ class ClientProtocol:
     @property
     def silence_limit_ns(self) -> int:
         """How long a member that answers keep-alives may be silent at least."""
-        return self._times.heartbeat_timeout_ns
+        return max(self._times.heartbeat_timeout_ns, LEAST_SILENCE_NS)
 
     def _give_up(self, leader: MemberLink) -> None:
         """Leave a leader whose process stands still, as if its connection were gone."""

@@ -42,7 +42,13 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, iter_whole_messages, unpack_header
+from trimaran.service_api.wire.frame import (
+    TYPE_STATUS,
+    encode_frame,
+    encode_message,
+    iter_whole_messages,
+    unpack_header,
+)
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
