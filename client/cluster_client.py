@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from dataclasses import replace
 from random import SystemRandom
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from ..service_api.errors import ClusterTimeoutError, LocalProtocolError
+from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, SessionClosedError
 from ..service_api.groups.group import Group
 from ..service_api.payloads import plain_bytes
 from ..service_api.types import ClusterSessionId, MemberId, TermId
@@ -19,9 +21,11 @@ from .conductor import ClientConductor
 from .config import ClientConfig, client_config
 from .credentials import CredentialsSupplier
 from .egress import EgressListener, EgressMessage
+from .errors import RejectedError
 from .protocol.admin import SNAPSHOT_WISH, AdminWish
 from .protocol.client_state import ClientState
 from .protocol.queries import QueryResult
+from .reopening import OpenSession, Reopening
 from .streams import ConnectionEvents, EgressIterator
 
 
@@ -44,9 +48,17 @@ class ClusterClient:
     Times are in seconds. Errors are of `trimaran.service_api.errors`, and those of `trimaran.client.errors`.
     """
 
-    def __init__(self, conductor: ClientConductor) -> None:
-        """Take over a session that is open; applications call `connect`."""
+    def __init__(self, conductor: ClientConductor, open_session: OpenSession | None = None) -> None:
+        """Take over a session that is open; applications call `connect`. `open_session` opens the next one."""
         self._conductor = conductor
+        config = conductor.protocol.config
+        self._reopening = (
+            None
+            if open_session is None
+            else Reopening(
+                conductor, open_session, random=config.random or SYSTEM_RANDOM.random, on_opened=self._on_reopened
+            )
+        )
         self._protocol = conductor.protocol
         self._loop = conductor.loop
         self._thread_id = get_ident()
@@ -62,6 +74,8 @@ class ClusterClient:
         credentials: bytes | CredentialsSupplier = b"",
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str = "",
+        reopen: bool = False,
+        on_reopen: Callable[[ClusterError], None] | None = None,
         config: ClientConfig | None = None,
     ) -> Connecting:
         """Open a session; enter what this gives with `async with`, or await it and call `aclose` in the end.
@@ -72,6 +86,11 @@ class ClusterClient:
         `endpoints` are "host:port" of the ingress of any members; one that is up is enough. With an
         `egress_listener` messages come as calls, otherwise through `egress()`. `config` has every setting, and
         takes the place of all other arguments but the listener.
+
+        With `reopen=True` the client opens another session by itself where one has ended otherwise than by `aclose`,
+        and calls `on_reopen` with the error that the session before has ended with. Calls that are made meanwhile wait
+        for it. Requests run exactly once **within a session**: one that was sent and not answered when its session
+        ended raises `RequestIndeterminateError`, and asking for it again may run it twice.
 
         Raises:
             ConfigurationError: an argument cannot be used.
@@ -90,6 +109,8 @@ class ClusterClient:
             credentials=credentials,
             on_challenge=on_challenge,
             client_info=client_info,
+            reopen=reopen,
+            on_reopen=on_reopen,
         )
         return Connecting(made, egress_listener)
 
@@ -143,8 +164,8 @@ class ClusterClient:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the session has ended."""
-        return self._protocol.state is ClientState.CLOSED
+        """Whether the session has ended, and no other one will be opened."""
+        return not self._conductor.has_session and (self._reopening is None or self._reopening.is_closed)
 
     @property
     def has_leader(self) -> bool:
@@ -180,7 +201,12 @@ class ClusterClient:
             self._check_loop()
         if type(payload) is not bytes:
             payload = plain_bytes("payload", payload)
-        if not self._protocol.offer(payload):
+        try:
+            if not self._protocol.offer(payload):
+                return False
+        except SessionClosedError:
+            if self.is_closed:
+                raise
             return False
         if not conductor.is_flush_scheduled:
             conductor.schedule_flush()
@@ -199,6 +225,8 @@ class ClusterClient:
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
         while not self.try_offer(payload):
+            if self._reopening is not None:
+                await self._reopening.wait(math.inf)
             await self._conductor.wait_until(self._is_not_waiting)
 
     async def query(
@@ -238,15 +266,20 @@ class ClusterClient:
             LocalProtocolError: the arguments make no sense, or this is not the client's event loop.
         """
         self._check_loop()
-        return await asking.query(
-            self._conductor,
-            payload,
-            max_staleness_s=max_staleness_s,
-            min_log_position=min_log_position,
-            read_from=read_from,
-            service_id=service_id,
-            timeout_s=timeout_s,
-        )
+
+        def ask(limit_s: float) -> Awaitable[QueryResult]:
+            return asking.query(
+                self._conductor,
+                payload,
+                max_staleness_s=max_staleness_s,
+                min_log_position=min_log_position,
+                read_from=read_from,
+                service_id=service_id,
+                timeout_s=limit_s,
+            )
+
+        limit_s = self.call_timeout_s if timeout_s is None else timeout_s
+        return await (ask(limit_s) if self._reopening is None else self._reopening.run(ask, limit_s))
 
     async def take_snapshot(self, *, timeout_s: float = 60.0) -> int:
         """Have every member of the cluster take a snapshot; give its log position once the leader has it, durably.
@@ -264,7 +297,7 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
-        return await asking.ask_admin(self._conductor, SNAPSHOT_WISH, timeout_s)
+        return await self._ask_admin(SNAPSHOT_WISH, timeout_s)
 
     async def transfer_leadership(self, to: int | None = None, *, timeout_s: float = 60.0) -> MemberId:
         """Have the leader hand over to the member `to`, or to the one that fits best; give the member that leads then.
@@ -281,7 +314,13 @@ class ClusterClient:
         """
         self._check_loop()
         wish = AdminWish(AdminRequestType.TRANSFER, to)
-        return MemberId(await asking.ask_admin(self._conductor, wish, timeout_s))
+        return MemberId(await self._ask_admin(wish, timeout_s))
+
+    async def _ask_admin(self, wish: AdminWish, timeout_s: float) -> int:
+        def ask(limit_s: float) -> Awaitable[int]:
+            return asking.ask_admin(self._conductor, wish, limit_s)
+
+        return await (ask(timeout_s) if self._reopening is None else self._reopening.run(ask, timeout_s))
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.
@@ -305,16 +344,24 @@ class ClusterClient:
             SessionClosedError: the session had ended before.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
-        conductor = self._conductor
-        if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
+        if not self._conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
-        request = conductor.begin_request(
-            payload if type(payload) is bytes else bytes(plain_bytes("payload", payload)), timeout_s
-        )
+        plain = payload if type(payload) is bytes else bytes(plain_bytes("payload", payload))
+        if self._reopening is None:
+            return await self._request(plain, timeout_s)
+        try:
+            limit_s = self.call_timeout_s if timeout_s is None else timeout_s
+            return await self._reopening.run(lambda left_s: self._request(plain, left_s), limit_s)
+        except ClusterTimeoutError as error:
+            raise RejectedError(f"timed out before it was sent: {error}") from error
+
+    async def _request(self, payload: bytes, timeout_s: float | None) -> bytes:
+        protocol = self._protocol
+        request = self._conductor.begin_request(payload, timeout_s)
         try:
             return await request.future
         except asyncio.CancelledError:
-            self._protocol.requests.withdraw(request)
+            protocol.requests.withdraw(request)
             raise
 
     def egress(self) -> AsyncIterator[EgressMessage]:
@@ -331,10 +378,9 @@ class ClusterClient:
             LocalProtocolError: the client has a listener, or this is not its event loop.
         """
         self._check_loop()
-        queue = self._conductor.egress_queue
-        if queue is None:
+        if self._conductor.egress_queue is None:
             raise LocalProtocolError("egress() is for clients without egress_listener, which gets the messages")
-        return EgressIterator(self._conductor, queue, self._check_loop)
+        return EgressIterator(self._conductor, self._check_loop, self._reopening)
 
     def connection_events(self) -> ConnectionEvents:
         """Iterate over what happens to the connections and the session, from the beginning.
@@ -358,7 +404,7 @@ class ClusterClient:
 
     def _events(self) -> ConnectionEvents:
         """Begin to read events; for any thread, but only the loop may go on with it."""
-        return ConnectionEvents(self._conductor, self._check_loop)
+        return ConnectionEvents(self._conductor, self._check_loop, self._reopening)
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was offered has been handed to the leader's connection.
@@ -405,6 +451,8 @@ class ClusterClient:
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
+        if self._reopening is not None:
+            await self._reopening.close()
         conductor = self._conductor
         conductor.close()
         try:
@@ -412,6 +460,20 @@ class ClusterClient:
         finally:
             conductor.abort()
         await conductor.wait_ended()
+
+    def call_at_session_end(self, call: Callable[[], None]) -> None:
+        """Have a function called once the present session has ended, also where another one follows."""
+        self._conductor.call_at_end(call)
+
+    def forget_at_session_end(self, call: Callable[[], None]) -> None:
+        """Call a function no more."""
+        self._conductor.forget_at_end(call)
+
+    def _on_reopened(self, conductor: ClientConductor, error: ClusterError) -> None:
+        self._conductor, self._protocol = conductor, conductor.protocol
+        on_reopen = conductor.protocol.config.on_reopen
+        if on_reopen is not None:
+            on_reopen(error)
 
     def _is_not_waiting(self) -> bool:
         return not self._protocol.is_waiting
@@ -428,7 +490,7 @@ class ClusterClient:
 class SessionConnections(Protocol):
     """Connections that sessions share."""
 
-    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
+    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClientConductor:
         """Open one more session on them."""
 
 
@@ -466,16 +528,23 @@ class Connecting:
         if self._is_used:
             raise LocalProtocolError("this connect was used before: call ClusterClient.connect again")
         self._is_used = True
+        conductor = await self._open_session(())
+        return ClusterClient(conductor, self._open_session if self._config.reopen else None)
+
+    async def _open_session(self, known: tuple[str, ...]) -> ClientConductor:
+        """Open a session, the first or the next: members may have moved from where the configuration says."""
+        config = self._config
         if self._connections is not None:
-            return await self._connections.open_session(self._config, self._listener)
-        return await open_client(ClientConductor(self._config, self._listener, random=self._random()))
+            return await self._connections.open_session(config, self._listener)
+        endpoints = tuple(dict.fromkeys((*known, *config.endpoints)))
+        if endpoints != config.endpoints:
+            config = replace(config, endpoints=endpoints)
+        random = config.random or SYSTEM_RANDOM.random
+        return await open_session(ClientConductor(config, self._listener, random=random))
 
-    def _random(self) -> Callable[[], float]:
-        return self._config.random or SYSTEM_RANDOM.random
 
-
-async def open_client(conductor: ClientConductor) -> ClusterClient:
-    """Open a conductor's session, and return the client of it.
+async def open_session(conductor: ClientConductor) -> ClientConductor:
+    """Open a conductor's session, and return it.
 
     Raises:
         ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
@@ -494,4 +563,4 @@ async def open_client(conductor: ClientConductor) -> ClusterClient:
     if protocol.state is ClientState.CLOSED:
         await conductor.wait_ended()
         raise protocol.closed_error()
-    return ClusterClient(conductor)
+    return conductor

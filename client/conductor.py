@@ -71,6 +71,7 @@ class ClientConductor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = -1
         self._waiters: dict[asyncio.Future[None], None] = {}
+        self._end_calls: dict[Callable[[], None], None] = {}
         self.is_flush_scheduled = False
         """True while a flush is due at the end of this turn of the loop."""
 
@@ -112,6 +113,22 @@ class ClientConductor:
             self.is_flush_scheduled = True
             self._defer(self.flush)
         return request
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the session has not ended."""
+        return self.protocol.state is not ClientState.CLOSED
+
+    def call_at_end(self, call: Callable[[], None]) -> None:
+        """Have a function called once the session has ended, or now if it has."""
+        if self.has_session:
+            self._end_calls[call] = None
+        else:
+            call()
+
+    def forget_at_end(self, call: Callable[[], None]) -> None:
+        """Call a function no more."""
+        self._end_calls.pop(call, None)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that an input may make true."""
@@ -338,6 +355,10 @@ class ClientConductor:
         self._wake()
         if self._share is not None:
             self._share.look()
+        if self._end_calls and not self.has_session:
+            calls, self._end_calls = self._end_calls, {}
+            for call in calls:
+                call()
 
     async def _dial(self, dial: Dial) -> None:
         config, share = self.protocol.config, self._share

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..service_api.addresses.name_pattern import expand_endpoints
 from ..service_api.cluster_id import ClusterId, parse_cluster_id
 from ..service_api.endpoint import Endpoint
-from ..service_api.errors import ConfigurationError
+from ..service_api.errors import ClusterError, ConfigurationError
 from ..service_api.groups.group import Group
 from ..service_api.member_id import parse_member_id
 from ..service_api.net.transport import SOCKETS, NetworkStack
@@ -88,6 +88,14 @@ class ClientConfig:
     call_timeout_s: float = 30.0
     """How long a request, a query or a command of a typed client may take that is given no `timeout_s`; `math.inf`: for
     as long as the session lasts. A limit is that of the whole call, with everything that is done before it is sent."""
+
+    reopen: bool = False
+    """Whether another session is opened by itself where one has ended otherwise than by `aclose`. Requests run exactly
+    once within a session; see docs/sessions.md for what ends with it."""
+
+    on_reopen: Callable[[ClusterError], None] | None = None
+    """Called on the event loop once another session is open, before calls that wait for it go on, with the error with
+    which the one before has ended."""
 
     close_timeout_s: float = 1.0
     """How long `aclose` waits for the leader to confirm; 0: it tells the cluster, and does not wait."""
@@ -182,6 +190,8 @@ class ClientConfig:
             raise ConfigurationError(f"request_window_count={self.request_window_count} expected 1..{REQUEST_LIMIT}")
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
         _require("connection_event_limit", self.connection_event_limit, minimum=1)
+        if self.on_reopen is not None and not self.reopen:
+            raise ConfigurationError("on_reopen is given, expected reopen=True with it")
         if self.on_challenge is not None and not isinstance(self.credentials, bytes):
             raise ConfigurationError("on_challenge is given, and credentials that answer challenges themselves")
         if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:

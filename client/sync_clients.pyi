@@ -8,6 +8,7 @@ Written by `python -m tests.blocking_stubs`.
 
 from collections.abc import Callable, Sequence
 
+from ..service_api.errors import ClusterError
 from ..service_api.groups.group import Group, GroupTable
 from ..service_api.groups.key_hash import GroupKey
 from ..service_api.types import ClusterSessionId, MemberId, TermId
@@ -43,6 +44,8 @@ class SyncClusterClient(BlockingSession):
         credentials: bytes | CredentialsSupplier = b"",
         on_challenge: Callable[[bytes], bytes] | None = None,
         client_info: str = "",
+        reopen: bool = False,
+        on_reopen: Callable[[ClusterError], None] | None = None,
         config: ClientConfig | None = None,
     ) -> None:
         """Open the client. Arguments and errors are those of `ClusterClient.connect`.

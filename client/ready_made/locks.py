@@ -18,7 +18,7 @@ import math
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
-from ...service_api.errors import ClusterError, ClusterTimeoutError
+from ...service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
 from ...service_api.ready_made.locks import (
     ClaimLock,
     ClaimState,
@@ -69,6 +69,7 @@ class HeldLock:
         self._lease_end: asyncio.TimerHandle | None = None
         self._confirm(confirmed_s)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
+        client.cluster.call_at_session_end(self._on_over)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"
@@ -92,7 +93,7 @@ class HeldLock:
         if asked_s + lease_s <= loop.time():
             self.lost.set()
         else:
-            self._lease_end = loop.call_at(asked_s + lease_s, self._on_lease_over)
+            self._lease_end = loop.call_at(asked_s + lease_s, self._on_over)
 
     async def _watch(self) -> None:
         lease_s = self._claim.lease_s
@@ -113,15 +114,19 @@ class HeldLock:
             except ClusterError:
                 is_held = False
         self.lost.set()
-        if self._lease_end is not None:
-            self._lease_end.cancel()
+        self._forget_ends()
 
-    def _on_lease_over(self) -> None:
+    def _on_over(self) -> None:
+        """Note that the lease or the session has ended."""
         self.lost.set()
-        self._watching.cancel()
+        self._stop_watching()
 
     def _stop_watching(self) -> None:
         self._watching.cancel()
+        self._forget_ends()
+
+    def _forget_ends(self) -> None:
+        self._client.cluster.forget_at_session_end(self._on_over)
         if self._lease_end is not None:
             self._lease_end.cancel()
 
@@ -230,6 +235,7 @@ class LocksClient(TypedClient, service="locks"):
             async with asyncio.timeout(timeout_s or None):
                 asked_s = asyncio.get_running_loop().time()
                 found = await self.call(claim, timeout_s=limit_s)
+                session_id = self.cluster.cluster_session_id
                 if not found.is_held:
                     found = await self._wait(claim, found)
                     asked_s = asyncio.get_running_loop().time()
@@ -247,6 +253,8 @@ class LocksClient(TypedClient, service="locks"):
             raise
         finally:
             self._grants.close(claim.number)
+        if session_id != self.cluster.cluster_session_id:
+            raise SessionClosedError(f"lock={name} was asked for in a session that has ended: {session_id}")
         if not found.is_held:
             raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
         return kind(self, claim, found.token, asked_s)

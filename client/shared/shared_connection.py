@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Self
 
 from ...service_api.errors import BackPressureError, LocalProtocolError
-from ..cluster_client import SYSTEM_RANDOM, ClusterClient, Connecting, open_client
+from ..cluster_client import SYSTEM_RANDOM, Connecting, open_session
 from ..conductor import ClientConductor
 from ..config import ClientConfig, client_config
 from ..credentials import CredentialsSupplier
@@ -155,7 +155,7 @@ class SharedConnection:
 
     # --- sessions
 
-    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
+    async def open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClientConductor:
         """Open one more session, by the connections that stand: the members may have moved since the first one.
 
         Members take one request at a time until a session is open on a connection.
@@ -172,7 +172,7 @@ class SharedConnection:
                 config = replace(config, endpoints=endpoints)
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
             self._sessions[session.session.number] = session
-            return await open_client(session.conductor)
+            return await open_session(session.conductor)
 
     def _turn_to_open(self) -> AbstractAsyncContextManager[object]:
         assert self._opening is not None
