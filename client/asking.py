@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError
+from ..service_api.errors import ClusterError, LocalProtocolError
 from ..service_api.payloads import plain_bytes
 from ..service_api.types import NULL_VALUE
 from .conductor import ClientConductor
 from .errors import IndeterminateError
 from .protocol.admin import AdminWish
-from .protocol.queries import WAIT_AT_MEMBER_S, QueryOptions, QueryResult
+from .protocol.queries import QueryOptions, QueryResult
 
 
 async def query(
@@ -38,7 +38,7 @@ async def query(
         min_log_position=min_log_position,
         read_from=read_from,
         service_id=NULL_VALUE if service_id is None else service_id,
-        timeout_ns=int(min(WAIT_AT_MEMBER_S if timeout_s is None else max(timeout_s, 0.0), WAIT_AT_MEMBER_S) * 1e9),
+        limit_s=conductor.protocol.config.call_timeout_s if timeout_s is None else max(timeout_s, 0.0),
     )
     waiter: asyncio.Future[QueryResult | ClusterError] = conductor.loop.create_future()
 
@@ -48,14 +48,7 @@ async def query(
 
     asked = conductor.begin_query(bytes(plain_bytes("payload", payload)), options, on_done)
     try:
-        if timeout_s is None:
-            outcome = await waiter
-        else:
-            async with asyncio.timeout(timeout_s):
-                outcome = await waiter
-    except TimeoutError:
-        said = "; ".join(f"member {member_id}: {refusal}" for member_id, refusal in asked.refusals.items())
-        raise ClusterTimeoutError(f"query not answered: timeout_s={timeout_s} {said or 'no member answered'}") from None
+        outcome = await waiter
     finally:
         conductor.protocol.queries.forget(asked)
     if isinstance(outcome, ClusterError):

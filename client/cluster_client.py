@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from random import SystemRandom
 from threading import get_ident
 from typing import Final, Unpack
 
 from ..service_api.connecting import ClosedAtExit, Connecting
-from ..service_api.errors import ClusterTimeoutError, LocalProtocolError
+from ..service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, SessionClosedError
 from ..service_api.groups.group import Group
 from ..service_api.payloads import plain_bytes
 from ..service_api.types import ClusterSessionId, MemberId, TermId
 from ..service_api.wire.session import AdminRequestType
 from . import asking
 from .conductor import ClientConductor
-from .config import ConnectSettings, client_config, with_connect_settings
+from .config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from .egress import EgressListener, EgressMessage
+from .errors import RejectedError
 from .protocol.admin import SNAPSHOT_WISH, AdminWish
 from .protocol.client_state import ClientState
 from .protocol.queries import QueryResult
+from .reopening import OpenSession, Reopening
 from .streams import ConnectionEvents, EgressIterator
 
 
@@ -43,9 +47,17 @@ class ClusterClient(ClosedAtExit):
     Times are in seconds. Errors are of `trimaran.service_api.errors`, and those of `trimaran.client.errors`.
     """
 
-    def __init__(self, conductor: ClientConductor) -> None:
-        """Take over a session that is open; applications call `connect`."""
+    def __init__(self, conductor: ClientConductor, open_session: OpenSession | None = None) -> None:
+        """Take over a session that is open; applications call `connect`. `open_session` opens the next one."""
         self._conductor = conductor
+        config = conductor.protocol.config
+        self._reopening = (
+            None
+            if open_session is None
+            else Reopening(
+                conductor, open_session, random=config.random or SYSTEM_RANDOM.random, on_opened=self._on_reopened
+            )
+        )
         self._protocol = conductor.protocol
         self._loop = conductor.loop
         self._thread_id = get_ident()
@@ -69,6 +81,11 @@ class ClusterClient(ClosedAtExit):
         `ConnectSettings`, which every client takes: fields of `ClientConfig` by their names, or a `config` in the
         place of all of them.
 
+        With `reopen=True` the client opens another session by itself where one has ended otherwise than by `aclose`,
+        and calls `on_reopen` with the error that the session before has ended with. Calls that are made meanwhile wait
+        for it. Requests run exactly once **within a session**: one that was sent and not answered when its session
+        ended raises `RequestIndeterminateError`, and asking for it again may run it twice.
+
         Raises:
             ConfigurationError: an argument cannot be used.
 
@@ -79,9 +96,7 @@ class ClusterClient(ClosedAtExit):
             ConnectRejectedError: the cluster refused; says which credentials it asks for, if there were none.
         """
         config = client_config(endpoints, settings)
-        return Connecting(
-            lambda: open_client(ClientConductor(config, egress_listener, random=config.random or SYSTEM_RANDOM.random))
-        )
+        return Connecting(lambda: connect_client(session_opener(config, egress_listener), reopens=config.reopen))
 
     def __repr__(self) -> str:
         protocol = self._protocol
@@ -119,9 +134,14 @@ class ClusterClient(ClosedAtExit):
         return self._protocol.endpoints
 
     @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that is given no `timeout_s`, as `ClientConfig.call_timeout_s` says."""
+        return self._protocol.config.call_timeout_s
+
+    @property
     def is_closed(self) -> bool:
-        """Whether the session has ended."""
-        return self._protocol.state is ClientState.CLOSED
+        """Whether the session has ended, and no other one will be opened."""
+        return not self._conductor.has_session and (self._reopening is None or self._reopening.is_closed)
 
     @property
     def has_leader(self) -> bool:
@@ -157,7 +177,12 @@ class ClusterClient(ClosedAtExit):
             self._check_loop()
         if type(payload) is not bytes:
             payload = plain_bytes("payload", payload)
-        if not self._protocol.offer(payload):
+        try:
+            if not self._protocol.offer(payload):
+                return False
+        except SessionClosedError:
+            if self.is_closed:
+                raise
             return False
         if not conductor.is_flush_scheduled:
             conductor.schedule_flush()
@@ -176,6 +201,8 @@ class ClusterClient(ClosedAtExit):
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
         while not self.try_offer(payload):
+            if self._reopening is not None:
+                await self._reopening.wait(math.inf)
             await self._conductor.wait_until(self._is_not_waiting)
 
     async def query(
@@ -203,9 +230,9 @@ class ClusterClient(ClosedAtExit):
 
         Where nodes run several services, the one with the id `service_id` answers, or the first that takes queries.
 
-        A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`
-        bounds that. Answers come on the sockets that egress comes on: while nobody reads `egress()`, and its queue is
-        full, they wait.
+        A query changes nothing. It is asked again, of another member or a new leader, until one answers; `timeout_s`,
+        by default the `call_timeout_s` of the configuration, bounds that. Answers come on the sockets that egress comes
+        on: while nobody reads `egress()`, and its queue is full, they wait.
 
         Raises:
             QueryRefusedError: the service takes no queries, or raised, or this client may not ask; says what.
@@ -215,15 +242,20 @@ class ClusterClient(ClosedAtExit):
             LocalProtocolError: the arguments make no sense, or this is not the client's event loop.
         """
         self._check_loop()
-        return await asking.query(
-            self._conductor,
-            payload,
-            max_staleness_s=max_staleness_s,
-            min_log_position=min_log_position,
-            read_from=read_from,
-            service_id=service_id,
-            timeout_s=timeout_s,
-        )
+
+        def ask(limit_s: float) -> Awaitable[QueryResult]:
+            return asking.query(
+                self._conductor,
+                payload,
+                max_staleness_s=max_staleness_s,
+                min_log_position=min_log_position,
+                read_from=read_from,
+                service_id=service_id,
+                timeout_s=limit_s,
+            )
+
+        limit_s = self.call_timeout_s if timeout_s is None else timeout_s
+        return await (ask(limit_s) if self._reopening is None else self._reopening.run(ask, limit_s))
 
     async def take_snapshot(self, *, timeout_s: float = 60.0) -> int:
         """Have every member of the cluster take a snapshot; give its log position once the leader has it, durably.
@@ -241,7 +273,7 @@ class ClusterClient(ClosedAtExit):
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
-        return await asking.ask_admin(self._conductor, SNAPSHOT_WISH, timeout_s)
+        return await self._ask_admin(SNAPSHOT_WISH, timeout_s)
 
     async def transfer_leadership(self, to: int | None = None, *, timeout_s: float = 60.0) -> MemberId:
         """Have the leader hand over to the member `to`, or to the one that fits best; give the member that leads then.
@@ -258,7 +290,13 @@ class ClusterClient(ClosedAtExit):
         """
         self._check_loop()
         wish = AdminWish(AdminRequestType.TRANSFER, to)
-        return MemberId(await asking.ask_admin(self._conductor, wish, timeout_s))
+        return MemberId(await self._ask_admin(wish, timeout_s))
+
+    async def _ask_admin(self, wish: AdminWish, timeout_s: float) -> int:
+        def ask(limit_s: float) -> Awaitable[int]:
+            return asking.ask_admin(self._conductor, wish, limit_s)
+
+        return await (ask(timeout_s) if self._reopening is None else self._reopening.run(ask, timeout_s))
 
     async def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
         """Have the service run a request, exactly once, and give its reply.
@@ -270,8 +308,8 @@ class ClusterClient(ClosedAtExit):
         that it gave then. Requests of one client run in the order in which they were begun. Many may be under way at
         once, up to `request_window_count`; more wait for their turn.
 
-        With `timeout_s` it says in time what is known. A caller that cancels it instead gives up the reply, not the
-        request.
+        After `timeout_s`, by default the `call_timeout_s` of the configuration, it says what is known. A caller that
+        cancels it instead gives up the reply, not the request.
 
         Raises:
             RejectedError: it was certainly not applied, and never will be: it had not been sent to any leader when the
@@ -282,16 +320,24 @@ class ClusterClient(ClosedAtExit):
             SessionClosedError: the session had ended before.
             LocalProtocolError: the payload is too long, or this is not the client's event loop.
         """
-        conductor = self._conductor
-        if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
+        if not self._conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
-        request = conductor.begin_request(
-            payload if type(payload) is bytes else bytes(plain_bytes("payload", payload)), timeout_s
-        )
+        plain = payload if type(payload) is bytes else bytes(plain_bytes("payload", payload))
+        if self._reopening is None:
+            return await self._request(plain, timeout_s)
+        try:
+            limit_s = self.call_timeout_s if timeout_s is None else timeout_s
+            return await self._reopening.run(lambda left_s: self._request(plain, left_s), limit_s)
+        except ClusterTimeoutError as error:
+            raise RejectedError(f"timed out before it was sent: {error}") from error
+
+    async def _request(self, payload: bytes, timeout_s: float | None) -> bytes:
+        protocol = self._protocol
+        request = self._conductor.begin_request(payload, timeout_s)
         try:
             return await request.future
         except asyncio.CancelledError:
-            self._protocol.requests.withdraw(request)
+            protocol.requests.withdraw(request)
             raise
 
     def egress(self) -> AsyncIterator[EgressMessage]:
@@ -308,10 +354,9 @@ class ClusterClient(ClosedAtExit):
             LocalProtocolError: the client has a listener, or this is not its event loop.
         """
         self._check_loop()
-        queue = self._conductor.egress_queue
-        if queue is None:
+        if self._conductor.egress_queue is None:
             raise LocalProtocolError("egress() is for clients without egress_listener, which gets the messages")
-        return EgressIterator(self._conductor, queue, self._check_loop)
+        return EgressIterator(self._conductor, self._check_loop, self._reopening)
 
     def connection_events(self) -> ConnectionEvents:
         """Iterate over what happens to the connections and the session, from the beginning.
@@ -335,7 +380,7 @@ class ClusterClient(ClosedAtExit):
 
     def _events(self) -> ConnectionEvents:
         """Begin to read events; for any thread, but only the loop may go on with it."""
-        return ConnectionEvents(self._conductor, self._check_loop)
+        return ConnectionEvents(self._conductor, self._check_loop, self._reopening)
 
     async def drain(self, timeout_s: float | None = None) -> None:
         """Wait until everything that was offered has been handed to the leader's connection.
@@ -382,6 +427,8 @@ class ClusterClient(ClosedAtExit):
             LocalProtocolError: this is not the client's event loop.
         """
         self._check_loop()
+        if self._reopening is not None:
+            await self._reopening.close()
         conductor = self._conductor
         conductor.close()
         try:
@@ -389,6 +436,20 @@ class ClusterClient(ClosedAtExit):
         finally:
             conductor.abort()
         await conductor.wait_ended()
+
+    def call_at_session_end(self, call: Callable[[], None]) -> None:
+        """Have a function called once the present session has ended, also where another one follows."""
+        self._conductor.call_at_end(call)
+
+    def forget_at_session_end(self, call: Callable[[], None]) -> None:
+        """Call a function no more."""
+        self._conductor.forget_at_end(call)
+
+    def _on_reopened(self, conductor: ClientConductor, error: ClusterError) -> None:
+        self._conductor, self._protocol = conductor, conductor.protocol
+        on_reopen = conductor.protocol.config.on_reopen
+        if on_reopen is not None:
+            on_reopen(error)
 
     def _is_not_waiting(self) -> bool:
         return not self._protocol.is_waiting
@@ -406,8 +467,24 @@ SYSTEM_RANDOM: Final = SystemRandom()
 """Of all clients of the process, and of its forks: to seed a generator for each took longer than to ask the system."""
 
 
-async def open_client(conductor: ClientConductor) -> ClusterClient:
-    """Open a conductor's session, and return the client of it.
+async def connect_client(open_one: OpenSession, *, reopens: bool) -> ClusterClient:
+    """Open a session, and return the client of it. If it `reopens`, it opens the next one in the same way."""
+    return ClusterClient(await open_one(()), open_one if reopens else None)
+
+
+def session_opener(config: ClientConfig, listener: EgressListener | None) -> OpenSession:
+    """Return what opens a session, the first or the next: members may have moved from where the configuration says."""
+
+    async def open_one(known: tuple[str, ...]) -> ClientConductor:
+        endpoints = tuple(dict.fromkeys((*known, *config.endpoints)))
+        used = config if endpoints == config.endpoints else replace(config, endpoints=endpoints)
+        return await open_session(ClientConductor(used, listener, random=config.random or SYSTEM_RANDOM.random))
+
+    return open_one
+
+
+async def open_session(conductor: ClientConductor) -> ClientConductor:
+    """Open a conductor's session, and return it.
 
     Raises:
         ConnectTimeoutError: nobody opened a session in time; says what each endpoint answered.
@@ -426,4 +503,4 @@ async def open_client(conductor: ClientConductor) -> ClusterClient:
     if protocol.state is ClientState.CLOSED:
         await conductor.wait_ended()
         raise protocol.closed_error()
-    return ClusterClient(conductor)
+    return conductor

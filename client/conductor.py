@@ -15,6 +15,7 @@ from typing import Final
 
 from ..service_api.errors import ClusterError, RemoteProtocolError
 from ..service_api.wire.pieces import CLIENT_RECEIVE_BYTES
+from ..service_api.wire.session import KeepAliveAnswer
 from .config import ClientConfig, to_ns
 from .connection import Connection, ConnectionShare, describe_connection_error, dial_member
 from .egress import EgressListener, EgressQueue
@@ -28,8 +29,6 @@ from .protocol.requests import PendingRequest
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
-
-_NEVER_NS: Final = 1 << 63
 
 _DRAIN_LOOK_S: Final = 0.005
 """How often a drain looks whether the system has taken what was written: no transport tells when it took the last
@@ -63,6 +62,7 @@ class ClientConductor:
             neighbours=Neighbours.of(self.loop, config.network),
         )
         self.protocol.on_dial_due(self._set_timer)
+        self._call_timeout_ns = to_ns(config.call_timeout_s)
         self._connections: dict[int, Connection] = {}
         self._dials: dict[int, asyncio.Task[None]] = {}
         # Dicts as sets that keep their order: futures hash by address, and a run must be the same twice.
@@ -71,10 +71,9 @@ class ClientConductor:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = -1
         self._waiters: dict[asyncio.Future[None], None] = {}
+        self._end_calls: dict[Callable[[], None], None] = {}
         self.is_flush_scheduled = False
         """True while a flush is due at the end of this turn of the loop."""
-        self.is_reading = True
-        """False while the egress queue is full."""
 
     def _queue(self) -> EgressQueue:
         assert self.egress_queue is not None
@@ -102,7 +101,10 @@ class ClientConductor:
         """
         protocol = self.protocol
         protocol.check_request(payload)
-        deadline_ns = _NEVER_NS if timeout_s is None else self._now_ns() + to_ns(timeout_s)
+        now_ns = self._now_ns()
+        if now_ns >= protocol.alive_until_ns:
+            protocol.doubt(now_ns)
+        deadline_ns = now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
         request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
         protocol.requests.submit(request)
         if deadline_ns < self._timer_ns:
@@ -111,6 +113,22 @@ class ClientConductor:
             self.is_flush_scheduled = True
             self._defer(self.flush)
         return request
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the session has not ended."""
+        return self.protocol.state is not ClientState.CLOSED
+
+    def call_at_end(self, call: Callable[[], None]) -> None:
+        """Have a function called once the session has ended, or now if it has."""
+        if self.has_session:
+            self._end_calls[call] = None
+        else:
+            call()
+
+    def forget_at_end(self, call: Callable[[], None]) -> None:
+        """Call a function no more."""
+        self._end_calls.pop(call, None)
 
     async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that an input may make true."""
@@ -142,7 +160,7 @@ class ClientConductor:
     def begin_query(
         self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None]
     ) -> PendingQuery:
-        """Ask a query, at the end of this turn of the loop.
+        """Ask a query, at the end of this turn of the loop, for as long as its limit.
 
         Raises:
             SessionClosedError: for good.
@@ -214,7 +232,7 @@ class ClientConductor:
             connection.abort()
             return
         self._connections[connection_id] = connection
-        if not self.is_reading:
+        if not self.protocol.is_reading:
             connection.set_reading(False)
         self.protocol.on_connected(connection_id, self._now_ns())
         self._after_input()
@@ -265,7 +283,7 @@ class ClientConductor:
         if queue is not None:
             if self._waiters and queue.messages:
                 self._wake()
-            if self.is_reading and queue.is_full:
+            if protocol.is_reading and queue.is_full:
                 self._set_reading(False)
         return done
 
@@ -292,6 +310,12 @@ class ClientConductor:
         """Write what has waited for the connection, which has taken what was written before."""
         if self.protocol.has_unsent(connection_id):
             self.schedule_flush()
+
+    def on_keep_alive_answer(self, connection_id: int, answer: KeepAliveAnswer) -> None:
+        """Take an answer that came for all sessions of a connection."""
+        self.protocol.on_keep_alive_answer(connection_id, answer, self._now_ns())
+        if self.protocol.is_changed:
+            self._after_input()
 
     def want(self, endpoint: str) -> None:
         """Take a connection into use that stands, and on which the session was spoken to."""
@@ -331,6 +355,10 @@ class ClientConductor:
         self._wake()
         if self._share is not None:
             self._share.look()
+        if self._end_calls and not self.has_session:
+            calls, self._end_calls = self._end_calls, {}
+            for call in calls:
+                call()
 
     async def _dial(self, dial: Dial) -> None:
         config, share = self.protocol.config, self._share
@@ -394,7 +422,7 @@ class ClientConductor:
                 self.protocol.give_up(f"egress() is not read: egress_queue_limit={limit} messages wait")
                 self._after_input()
             return
-        self.is_reading = is_reading
+        self.protocol.is_reading = is_reading
         for connection in self._connections.values():
             connection.set_reading(is_reading)
 

@@ -13,7 +13,7 @@ from ..service_api.access.credentials import CredentialsSupplier, expect_credent
 from ..service_api.addresses.name_pattern import expand_endpoints
 from ..service_api.cluster_id import ClusterId, parse_cluster_id
 from ..service_api.endpoint import Endpoint
-from ..service_api.errors import ConfigurationError
+from ..service_api.errors import ClusterError, ConfigurationError
 from ..service_api.groups.group import Group
 from ..service_api.member_id import parse_member_id
 from ..service_api.net.transport import SOCKETS, NetworkStack
@@ -85,6 +85,18 @@ class ClientConfig:
 
     A client that is to sit out the stop of the whole cluster is given more, `math.inf` at the most. The cluster's time
     does not go on while it is stopped: the session is still there afterwards."""
+
+    call_timeout_s: float = 30.0
+    """How long a request, a query or a command of a typed client may take that is given no `timeout_s`; `math.inf`: for
+    as long as the session lasts. A limit is that of the whole call, with everything that is done before it is sent."""
+
+    reopen: bool = False
+    """Whether another session is opened by itself where one has ended otherwise than by `aclose`. Requests run exactly
+    once within a session; see docs/sessions.md for what ends with it."""
+
+    on_reopen: Callable[[ClusterError], None] | None = None
+    """Called on the event loop once another session is open, before calls that wait for it go on, with the error with
+    which the one before has ended."""
 
     close_timeout_s: float = 1.0
     """How long `aclose` waits for the leader to confirm; 0: it tells the cluster, and does not wait."""
@@ -164,6 +176,7 @@ class ClientConfig:
             "connect_timeout_s",
             "dial_timeout_s",
             "attempt_timeout_s",
+            "call_timeout_s",
             "reconnect_min_s",
         ):
             _require(name, getattr(self, name), minimum=0.001)
@@ -179,6 +192,8 @@ class ClientConfig:
         _require("egress_queue_limit", self.egress_queue_limit, minimum=1)
         _require("connection_event_limit", self.connection_event_limit, minimum=1)
         expect_credentials(self.credentials, self.on_challenge)
+        if self.on_reopen is not None and not self.reopen:
+            raise ConfigurationError("on_reopen is given, expected reopen=True with it")
         if not 128 <= self.mtu_length_bytes <= 65504 or self.mtu_length_bytes % 32:
             raise ConfigurationError(
                 f"mtu_length_bytes={self.mtu_length_bytes} expected a multiple of 32 from 128 to 65504"
@@ -218,6 +233,8 @@ class ConnectSettings(TypedDict, total=False):
     close_timeout_s: float
     reconnect_min_s: float
     reconnect_max_s: float
+    reopen: bool
+    on_reopen: Callable[[ClusterError], None] | None
     config: ClientConfig | None
     """Every setting, in the place of the endpoints and of all other keywords here."""
 

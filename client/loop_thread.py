@@ -10,6 +10,9 @@ for it, and every call that was admitted gets an answer. There is one task for e
 
 The thread is a daemon, and does not know who uses it: a user that nobody holds any more can be collected, and ends the
 thread then. So does the interpreter's exit, which waits for `end` but not for ever.
+
+A caller may be interrupted between any two steps, as by Ctrl-C. So a user makes this first, sees to it that `end` will
+be called, and starts the thread last; and `end` does all of its work again where it was interrupted.
 """
 
 from __future__ import annotations
@@ -29,10 +32,10 @@ _T = TypeVar("_T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads until `end`."""
+    """Runs coroutines for other threads, from `start` until `end`."""
 
     def __init__(self, *, on_end: Callable[[], Coroutine[Any, Any, None]], end_timeout_s: float) -> None:
-        """Start the thread. `on_end` is awaited on the loop at the end: it makes every call return."""
+        """Make the thread. `on_end` is awaited on the loop at the end: it makes every call return."""
         self._on_end = on_end
         self._join_timeout_s = min(end_timeout_s, threading.TIMEOUT_MAX)
         self._process_id = os.getpid()
@@ -44,16 +47,20 @@ class LoopThread:
         """Those that wait; guarded by the lock."""
         self._loop: asyncio.AbstractEventLoop
         self._tasks: asyncio.TaskGroup
-        self._end: asyncio.Event
-        is_ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, args=(is_ready,), name="trimaran-client", daemon=True)
-        self._thread.start()
-        is_ready.result()
+        self._end: asyncio.Event | None = None
+        """Set once the loop is to end; None before it runs."""
+        self._is_ready: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="trimaran-client", daemon=True)
 
     def __repr__(self) -> str:
         return f"<LoopThread {'ending' if self._is_ending else 'running'} calls={len(self._calls)}>"
 
     # In the threads of callers
+
+    def start(self) -> None:
+        """Start the thread, and wait until its loop runs."""
+        self._thread.start()
+        self._is_ready.result()
 
     @property
     def is_ending(self) -> bool:
@@ -110,34 +117,39 @@ class LoopThread:
         if self.is_forked:
             return
         with self._lock:
-            if not self._is_ending:
-                self._is_ending = True
-                self._loop.call_soon_threadsafe(self._end.set)
+            self._is_ending = True
+            if self._end is not None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+                    self._loop.call_soon_threadsafe(self._end.set)
         if threading.current_thread() is not self._thread:
-            self._thread.join(self._join_timeout_s)
+            with contextlib.suppress(RuntimeError):  # it was never started
+                self._thread.join(self._join_timeout_s)
 
     # In the loop's thread
 
-    def _run(self, is_ready: Future[None]) -> None:
+    def _run(self) -> None:
         try:
             with asyncio.Runner() as runner:
-                runner.run(self._main(is_ready))
+                runner.run(self._main())
         except BaseException as error:
-            if is_ready.done():
+            if self._is_ready.done():
                 raise
-            is_ready.set_exception(error)
+            self._is_ready.set_exception(error)
         finally:
             with self._lock:
                 self._is_ending = True
                 for call in self._calls:
                     call.fail(SessionClosedError(CLOSED_BY_CLIENT))
 
-    async def _main(self, is_ready: Future[None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
+    async def _main(self) -> None:
+        end = asyncio.Event()
         async with asyncio.TaskGroup() as self._tasks:
-            is_ready.set_result(None)
-            await self._end.wait()
+            with self._lock:
+                self._loop, self._end = asyncio.get_running_loop(), end
+                if self._is_ending:
+                    end.set()
+            self._is_ready.set_result(None)
+            await end.wait()
             await self._on_end()
 
 

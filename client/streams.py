@@ -8,25 +8,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
-from ..service_api.errors import LocalProtocolError
+from ..service_api.errors import LocalProtocolError, SessionClosedError
 from .conductor import ClientConductor
 from .connection_events import ConnectionEvent
-from .egress import EgressMessage, EgressQueue
+from .egress import EgressMessage
 from .protocol.client_state import ClientState
 from .protocol.protocol import CLOSED_BY_CLIENT
+from .reopening import Reopening
 
 
 class EgressIterator:
     """Iterates over a client's egress queue; one task at a time may wait for it."""
 
-    __slots__ = ("_check_loop", "_conductor", "_messages", "_protocol", "_queue")
+    __slots__ = ("_check_loop", "_conductor", "_messages", "_protocol", "_queue", "_reopening")
 
-    def __init__(self, conductor: ClientConductor, queue: EgressQueue, check_loop: Callable[[], None]) -> None:
+    def __init__(
+        self, conductor: ClientConductor, check_loop: Callable[[], None], reopening: Reopening | None = None
+    ) -> None:
+        """Read the queue of a session, and with a `reopening` those of the sessions after it."""
+        self._check_loop = check_loop
+        self._reopening = reopening
+        self._bind(conductor)
+
+    def _bind(self, conductor: ClientConductor) -> None:
+        queue = conductor.egress_queue
+        assert queue is not None
         self._conductor = conductor
         self._protocol = conductor.protocol
         self._queue = queue
         self._messages = queue.messages
-        self._check_loop = check_loop
 
     def __aiter__(self) -> Self:
         return self
@@ -36,7 +46,7 @@ class EgressIterator:
         if not self._messages:
             await self._wait()
         message = self._messages.popleft()
-        if not self._conductor.is_reading:
+        if not self._protocol.is_reading:
             self._conductor.on_room()
         return message
 
@@ -45,11 +55,26 @@ class EgressIterator:
         self._check_loop()
         messages = self._messages
         taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
-        if not self._conductor.is_reading:
+        if not self._protocol.is_reading:
             self._conductor.on_room()
         return taken
 
     async def _wait(self) -> None:
+        while not self._messages:
+            await self._wait_in_session()
+            if self._messages:
+                return
+            reopening = self._reopening
+            if self._protocol.close_reason == CLOSED_BY_CLIENT:
+                raise StopAsyncIteration
+            if reopening is None:
+                raise self._protocol.closed_error()
+            try:
+                self._bind(await reopening.follow(self._conductor))
+            except SessionClosedError:
+                raise StopAsyncIteration from None
+
+    async def _wait_in_session(self) -> None:
         queue = self._queue
         if queue.is_awaited:
             raise LocalProtocolError("another task already waits for the egress of this client: read it in one task")
@@ -58,10 +83,6 @@ class EgressIterator:
             await self._conductor.wait_until(self._is_ready)
         finally:
             queue.is_awaited = False
-        if not self._messages:
-            if self._protocol.close_reason == CLOSED_BY_CLIENT:
-                raise StopAsyncIteration
-            raise self._protocol.closed_error()
 
     def _is_ready(self) -> bool:
         return bool(self._messages) or self._protocol.state is ClientState.CLOSED
@@ -70,15 +91,17 @@ class EgressIterator:
 class ConnectionEvents:
     """Iterates over what happened to a client's connections, from the oldest event that is kept.
 
-    Any number of them may be read at once. The iteration ends after `SessionClosed`.
+    Any number of them may be read at once. The iteration ends after `SessionClosed`, unless another session follows.
     """
 
-    __slots__ = ("_check_loop", "_conductor", "_log", "_number", "dropped_count")
+    __slots__ = ("_check_loop", "_conductor", "_log", "_number", "_reopening", "dropped_count")
 
-    def __init__(self, conductor: ClientConductor, check_loop: Callable[[], None]) -> None:
-        self._conductor = conductor
-        self._log = conductor.protocol.events
-        self._number = self._log.first_number
+    def __init__(
+        self, conductor: ClientConductor, check_loop: Callable[[], None], reopening: Reopening | None = None
+    ) -> None:
+        """Read the events of a session, and with a `reopening` those of the sessions after it."""
+        self._reopening = reopening
+        self._bind(conductor)
         self._check_loop = check_loop
         self.dropped_count = 0
         """Events that this reader missed, because more than `connection_event_limit` came before it read on."""
@@ -86,13 +109,24 @@ class ConnectionEvents:
     def __aiter__(self) -> Self:
         return self
 
+    def _bind(self, conductor: ClientConductor) -> None:
+        self._conductor = conductor
+        self._log = conductor.protocol.events
+        self._number = self._log.first_number
+
     async def __anext__(self) -> ConnectionEvent:
         self._check_loop()
-        await self._conductor.wait_until(self._is_ready)
-        event = self.take_ready()
-        if event is None:
-            raise StopAsyncIteration
-        return event
+        while True:
+            await self._conductor.wait_until(self._is_ready)
+            event = self.take_ready()
+            if event is not None:
+                return event
+            if self._reopening is None:
+                raise StopAsyncIteration
+            try:
+                self._bind(await self._reopening.follow(self._conductor))
+            except SessionClosedError:
+                raise StopAsyncIteration from None
 
     def take_ready(self) -> ConnectionEvent | None:
         """Take the next event if it has happened."""

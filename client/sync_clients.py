@@ -14,7 +14,7 @@ from .groups import GroupedClient
 from .shared import SharedConnection
 
 
-class SyncClusterClient(BlockingSession, of=ClusterClient):
+class SyncClusterClient(BlockingSession, of=ClusterClient, without=("call_at_session_end", "forget_at_session_end")):
     """A session with the cluster, for code without asyncio.
 
         with SyncClusterClient.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as cluster:

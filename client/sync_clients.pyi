@@ -71,6 +71,10 @@ class SyncClusterClient(BlockingSession):
         """
 
     @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that is given no `timeout_s`, as `ClientConfig.call_timeout_s` says."""
+
+    @property
     def has_leader(self) -> bool:
         """Whether the path to a leader stands: without one, offers wait."""
 

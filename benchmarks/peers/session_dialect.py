@@ -12,9 +12,9 @@ from typing import Final
 from ...client.protocol.egress_adapter import ClientSessionState
 from ...client.protocol.ingress_publisher import IngressPublisher
 from ...client.protocol.protocol import PROTOCOL_VERSION
-from ...client.protocol.session_identity import close_request_of, keep_alive_of
+from ...client.protocol.session_identity import close_request_of
 from ...service_api.errors import ClusterError
-from ...service_api.types import EGRESS_STREAM_ID, CorrelationId
+from ...service_api.types import EGRESS_STREAM_ID, ClusterSessionId, CorrelationId, TermId
 from ...service_api.wire.frame import align, iter_whole_messages
 from ...service_api.wire.message import decode_message, registry_of
 from ...service_api.wire.session import (
@@ -23,6 +23,7 @@ from ...service_api.wire.session import (
     NewLeaderEvent,
     SessionConnectRequest,
     SessionEvent,
+    SessionKeepAlive,
     SessionLimits,
     SessionMessageHeader,
 )
@@ -72,7 +73,12 @@ class SessionDialect:
 
     def keep_alive(self) -> bytes:
         """The word that the session is alive."""
-        return self._frames(keep_alive_of(self._session))
+        session = self._session
+        message = SessionKeepAlive(
+            leadership_term_id=TermId(session.leadership_term_id),
+            cluster_session_id=ClusterSessionId(session.cluster_session_id),
+        )
+        return self._frames(message.encode())
 
     def take_answers(self, data: bytearray) -> int:
         """Take whole frames; replies of the service are counted."""

@@ -57,6 +57,7 @@ class LoopOwner:
         self._opened = _Opened()
         self.thread = LoopThread(on_end=self._opened.close, end_timeout_s=close_timeout_s + _END_MARGIN_S)
         self._finalizer = weakref.finalize(self, self.thread.end)
+        self.thread.start()
 
     def __repr__(self) -> str:
         return f"<LoopOwner {self.thread!r}>"
@@ -82,14 +83,18 @@ class _Opened:
 
     def __init__(self) -> None:
         self._client: Any = None  # Any: whichever has `aclose`
+        self._is_closed = False
 
     async def open(self, open_client: Callable[[], Awaitable[T]]) -> T:
-        """Open the client."""
+        """Open the client; one whose thread ends meanwhile is closed at once."""
         self._client = client = await open_client()
+        if self._is_closed:
+            await self._client.aclose()
         return client
 
     async def close(self) -> None:
         """Close the client, if there is one."""
+        self._is_closed = True
         if self._client is not None:
             await self._client.aclose()
 

@@ -9,13 +9,15 @@ from itertools import chain
 from typing import Final, Protocol, TypeVar, Unpack
 
 from ...service_api.connecting import ClosedAtExit, Connecting
-from ...service_api.errors import ConfigurationError, LocalProtocolError
+from ...service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
 from ...service_api.groups.key_hash import GroupKey
 from ...service_api.groups.ports import group_endpoint
 from ..cluster_client import ClusterClient
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
+from ..deadlines import begin_limit, seconds_left
 from ..egress import EgressListener
+from ..errors import ConnectTimeoutError, RejectedError
 from ..protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
 
@@ -175,9 +177,13 @@ class GroupedClient(ClosedAtExit):
     ) -> bytes:
         """Make a request of the group that owns a key; otherwise as `ClusterClient.request`.
 
-        `timeout_s` does not bound the opening of a session, which `connect_timeout_s` does.
+        `timeout_s` bounds the opening of a session, too.
         """
-        return await (await self.for_key(key)).request(payload, timeout_s=timeout_s)
+        try:
+            client, left_s = await self._for_key_within(key, timeout_s)
+        except ClusterTimeoutError as error:
+            raise RejectedError(f"timed out before it was sent: {error}") from error
+        return await client.request(payload, timeout_s=left_s)
 
     async def query(
         self,
@@ -187,9 +193,12 @@ class GroupedClient(ClosedAtExit):
         max_staleness_s: float | None = None,
         timeout_s: float | None = None,
     ) -> QueryResult:
-        """Query the group that owns a key; otherwise as `ClusterClient.query`."""
-        client = await self.for_key(key)
-        return await client.query(payload, max_staleness_s=max_staleness_s, timeout_s=timeout_s)
+        """Query the group that owns a key; otherwise as `ClusterClient.query`.
+
+        `timeout_s` bounds the opening of a session, too.
+        """
+        client, left_s = await self._for_key_within(key, timeout_s)
+        return await client.query(payload, max_staleness_s=max_staleness_s, timeout_s=left_s)
 
     async def aclose(self) -> None:
         """Close every session, all at once."""
@@ -198,6 +207,22 @@ class GroupedClient(ClosedAtExit):
         async with asyncio.TaskGroup() as tasks:
             for client in clients:
                 tasks.create_task(client.aclose())
+
+    async def _for_key_within(self, key: GroupKey, timeout_s: float | None) -> tuple[ClusterClient, float]:
+        """Return the client of the group that owns a key, and what is left of the time.
+
+        Raises:
+            ClusterTimeoutError: no session was opened in time.
+        """
+        limit_s = self._config.call_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with begin_limit(limit_s) as limit:
+                client = await self.for_key(key)
+        except ConnectTimeoutError:
+            raise
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"no session of the group was opened: timeout_s={limit_s:g}") from error
+        return client, seconds_left(limit)
 
     async def _open(self, group: Group) -> ClusterClient:
         """Open a session with a group; who needs it meanwhile waits for the same."""

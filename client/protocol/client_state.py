@@ -52,15 +52,20 @@ class SessionTimes:
     new_leader_by_ns: int = 0
     close_by_ns: int = 0
     new_leader_timeout_ns: int = 0
+    heartbeat_timeout_ns: int = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
+    """The leader's: one that is silent for less is not given up."""
 
 
-def new_leader_timeout_ns(config: ClientConfig, heartbeat_timeout_ns: int | None) -> int:
+def new_leader_timeout_ns(config: ClientConfig, heartbeat_timeout_ns: int) -> int:
     """Return how long a session waits for a new leader, of a cluster with this heartbeat timeout."""
     if config.new_leader_timeout_s is not None:
         return to_ns(config.new_leader_timeout_s)
-    if heartbeat_timeout_ns is None or heartbeat_timeout_ns <= 0:
-        heartbeat_timeout_ns = DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
     return 2 * heartbeat_timeout_ns + _NEW_LEADER_MARGIN_NS
+
+
+def known_heartbeat_timeout_ns(told_ns: int | None) -> int:
+    """Return the leader's heartbeat timeout, also of one that does not say it."""
+    return told_ns if told_ns is not None and told_ns > 0 else DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS
 
 
 def keep_alive_interval_ns(config: ClientConfig, session_timeout_ms: int | None = None) -> int:

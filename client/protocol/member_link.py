@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ...service_api.types import MemberId
@@ -12,6 +12,7 @@ from ..connection_events import Connected, ConnectionEventLog, Disconnected
 from .effects import Dial, Disconnect, Effect
 from .egress_adapter import EgressAdapter
 from .ingress_publisher import IngressPublisher
+from .keep_alives import KeepAliveWatch
 from .neighbours import Neighbours
 
 _FOLLOWER_KEEP_ALIVES: Final = 4
@@ -54,6 +55,9 @@ class MemberLink:
     wrong_port: str = ""
     """The reason why clients have no sessions at this port, once it has said so; empty for an ingress."""
 
+    watch: KeepAliveWatch = field(default_factory=KeepAliveWatch)
+    """Of the connection that is up."""
+
     failure_count: int = 0
     """Dials and connections lost since the last connection that carried something."""
 
@@ -74,6 +78,7 @@ class MemberLink:
         self.publisher = publisher
         self.adapter = adapter
         self.is_proven = False
+        self.watch = KeepAliveWatch()
         self.closing_reason = ""
         before = f"; before that {self.outcome}" if self.failure_count else ""
         self.outcome = f"connected, no answer{before}"
@@ -82,6 +87,13 @@ class MemberLink:
         """Note that this is no ingress: it is dialled as seldom as a member that does not answer for long."""
         self.wrong_port = reason
         self.failure_count = _MANY_FAILURES
+
+    def ask(self, keep_alive: bytes, now_ns: int) -> None:
+        """Send a keep-alive, and expect an answer where one came before."""
+        publisher = self.publisher
+        if publisher is not None:
+            self.watch.on_asked(now_ns, sent_bytes=publisher.taken_bytes, is_backed_up=bool(publisher.outgoing))
+            publisher.publish(keep_alive)
 
     def on_down(self, reason: str, *, dial_at_ns: int) -> None:
         """Forget the connection and what was not sent on it; plan the next dial."""
@@ -227,7 +239,7 @@ class ClientLinks:
         if self._neighbours is not None:
             self._neighbours.forget(self)
 
-    def keep_alive(self, message: bytes, leading: IngressPublisher | None) -> None:
+    def keep_alive(self, message: bytes, leading: IngressPublisher | None, now_ns: int) -> None:
         """Send a keep-alive to the leader, whose connection is given; without one to every member.
 
         Members that do not lead have been told whose the connection is, and forget nobody: they hear it again once in
@@ -237,8 +249,8 @@ class ClientLinks:
         self._keep_alive_count += 1
         is_for_all = leading is None or not self._keep_alive_count % _FOLLOWER_KEEP_ALIVES
         for link in self._links:
-            if link.publisher is not None and (is_for_all or link.publisher is leading):
-                link.publisher.publish(message)
+            if is_for_all or link.publisher is leading:
+                link.ask(message, now_ns)
 
     def outgoing(self) -> list[tuple[int, IngressPublisher]]:
         """Return the connections for which bytes wait, each with the publisher to take them from."""

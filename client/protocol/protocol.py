@@ -53,6 +53,7 @@ from ...service_api.wire.session import (
     AdminResponse,
     Challenge,
     EventCode,
+    KeepAliveAnswer,
     NewLeaderEvent,
     SessionConnectRequest,
     SessionEvent,
@@ -70,12 +71,14 @@ from .client_state import (
     ClientState,
     SessionTimes,
     keep_alive_interval_ns,
+    known_heartbeat_timeout_ns,
     new_leader_timeout_ns,
 )
 from .drain import DrainTarget, OfferTracker
 from .effects import Effect
 from .egress_adapter import ClientSessionState, EgressAdapter
 from .ingress_publisher import IngressPublisher
+from .keep_alives import LEAST_SILENCE_NS
 from .leader_search import LeaderSearch, member_endpoints
 from .member_link import ClientLinks, MemberLink
 from .neighbours import Neighbours
@@ -87,6 +90,8 @@ PROTOCOL_VERSION: Final = 0 << 16 | 1 << 8
 """Semantic version 0.1.0 of the session protocol; members refuse another major version."""
 
 CLOSED_BY_CLIENT: Final = "closed by this client"
+
+_NEVER_NS: Final = 1 << 62
 
 _NOT_TAKEN: Final = -1
 """The limit of what the service has no callback for: every payload is longer."""
@@ -117,6 +122,11 @@ class ClientProtocol:
         """Whether the cluster has said that the session is closed."""
         self.is_changed = False
         """Set by received control messages; the shell clears it when it has looked."""
+        self.is_reading = True
+        """False while the shell leaves what members send in the sockets: then silence says nothing."""
+        self.alive_until_ns = _NEVER_NS
+        """Until when the cluster certainly keeps the session; far away where the leader answers no keep-alives."""
+        self._session_timeout_ns = _NEVER_NS
         self._listener = listener
         self._neighbours = Neighbours() if neighbours is None else neighbours
         # What sessions share is dialled once for all of them.
@@ -224,7 +234,7 @@ class ClientProtocol:
         if link is None or link.adapter is None:
             return len(data)
         adapter = link.adapter
-        link.failure_count = 0
+        link.failure_count = link.watch.unanswered_count = 0
         adapter.receive(data)
         return adapter.consumed_bytes
 
@@ -279,6 +289,16 @@ class ClientProtocol:
             raise RejectedError(refusal_of_requests(self._refused))
         if len(payload) > self._request_limit:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
+
+    def doubt(self, now_ns: int) -> None:
+        """Hold requests back until the leader says that the session is open: this process stood still for long.
+
+        The session may have ended meanwhile. A request that was never sent is certainly not applied.
+        """
+        leader = self._leader_link()
+        if leader is not None and not self.requests.is_held:
+            self.requests.is_held = True
+            leader.ask(keep_alive_of(self.session, now_ns), now_ns)
 
     def request_admin(self, wish: AdminWish, on_done: OnDone) -> int | None:
         """Make an admin request of the leader; gives its number, None if there is no leader just now.
@@ -454,12 +474,13 @@ class ClientProtocol:
         endpoints = member_endpoints(event.detail)
         self.session.cluster_session_id = event.cluster_session_id
         self.session.leadership_term_id = event.leadership_term_id
-        self._times.new_leader_timeout_ns = new_leader_timeout_ns(self.config, event.leader_heartbeat_timeout_ns)
+        self._times.heartbeat_timeout_ns = known_heartbeat_timeout_ns(event.leader_heartbeat_timeout_ns)
+        self._times.new_leader_timeout_ns = new_leader_timeout_ns(self.config, self._times.heartbeat_timeout_ns)
         self._plan_keep_alive(self._times.now_ns)
         self._follow(link, event.leader_member_id, endpoints)
         for other in self._links:
             if other.publisher is not None:
-                self._bind(other, other.publisher, is_expected=other is link)
+                self._bind(other, other.publisher)
         self._enter(ClientState.OPEN)
         self._send_through(link.publisher)
         opened = SessionOpened(event.cluster_session_id, event.leadership_term_id, event.leader_member_id)
@@ -477,7 +498,50 @@ class ClientProtocol:
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
             self._plan_keep_alive(now_ns)
-            self._links.keep_alive(keep_alive_of(self.session), self._sending)
+            leader = self._leader_link()
+            if leader is not None and self._is_silent(leader, now_ns):
+                self._give_up(leader)
+            if now_ns >= self.alive_until_ns:
+                self.doubt(now_ns)
+            self._links.keep_alive(keep_alive_of(self.session, now_ns), self._sending, now_ns)
+
+    def _is_silent(self, leader: MemberLink, now_ns: int) -> bool:
+        if not self.is_reading:
+            leader.watch.unanswered_count = 0
+        return leader.watch.is_silent(now_ns, least_ns=self.silence_limit_ns)
+
+    @property
+    def silence_limit_ns(self) -> int:
+        """How long a member that answers keep-alives may be silent at least."""
+        return max(self._times.heartbeat_timeout_ns, LEAST_SILENCE_NS)
+
+    def _give_up(self, leader: MemberLink) -> None:
+        """Leave a leader whose process stands still, as if its connection were gone."""
+        reason = f"no answer to keep-alives: member_id={leader.member_id} count={leader.watch.unanswered_count}"
+        self._links.disconnect(leader, reason)
+        self._await_leader(ClientState.AWAIT_NEW_LEADER, reason)
+        self.queries.look(self._times.now_ns)
+
+    def on_keep_alive_answer(self, connection_id: int, answer: KeepAliveAnswer, now_ns: int) -> None:
+        """Take a member's word that its process runs, and whether it leads."""
+        link = self._links.of_connection(connection_id)
+        if link is None:
+            return
+        link.watch.is_answered_here = True
+        if self.state is not ClientState.OPEN or link.member_id != self.leader_member_id:
+            return
+        if not answer.is_leader:
+            self.is_changed = True
+            self._await_leader(ClientState.AWAIT_NEW_LEADER, f"member {link.member_id} does not lead any more")
+            self.queries.look(now_ns)
+            return
+        if answer.correlation_id >= 0:
+            self.alive_until_ns = min(answer.correlation_id, now_ns) + self._session_timeout_ns
+        elif not self.requests.is_held:  # sessions of clients that are not read do not end
+            self.alive_until_ns = max(self.alive_until_ns, now_ns + self._session_timeout_ns)
+        if self.requests.is_held and now_ns < self.alive_until_ns:
+            self.is_changed = True
+            self.requests.release()
 
     def _plan_keep_alive(self, now_ns: int) -> None:
         interval_ns = self.keep_alive_interval_ns if self._share is None else to_ns(FOR_EVER_S)
@@ -500,6 +564,10 @@ class ClientProtocol:
             # An answer needs nothing of the shell; what is asked again has to be sent.
             self.is_changed |= self.queries.on_response(link, message, self._times.now_ns)
             return
+        if schema_id == KeepAliveAnswer.SCHEMA_ID and template_id == KeepAliveAnswer.TEMPLATE_ID:
+            if link.connection_id is not None:
+                self.on_keep_alive_answer(link.connection_id, KeepAliveAnswer.decode(message), self._times.now_ns)
+            return
         self.is_changed = True
         if schema_id == SessionEvent.SCHEMA_ID and template_id == SessionEvent.TEMPLATE_ID:
             self._on_session_event(link, SessionEvent.decode(message))
@@ -512,6 +580,8 @@ class ClientProtocol:
             self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
             self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH
             self.keep_alive_interval_ns = keep_alive_interval_ns(self.config, limits.session_timeout_ms)
+            if limits.session_timeout_ms:
+                self._session_timeout_ns = limits.session_timeout_ms * 1_000_000
         elif schema_id == Challenge.SCHEMA_ID and template_id == Challenge.TEMPLATE_ID:
             self._on_challenge(link, Challenge.decode(message))
         elif (
@@ -612,7 +682,8 @@ class ClientProtocol:
         return leader
 
     def _bind(self, link: MemberLink, publisher: IngressPublisher, *, is_expected: bool = False) -> None:
-        """Make a connection known to its member as one of this session, and show that it is.
+        """Make a connection known to its member as one of this session, and show that it is; the answer shows that it
+        answers keep-alives.
 
         A member that expects the session there has it on this connection already, and is not told again: it would be
         one more write and one more read of each session, just when all of a thousand have a new leader.
@@ -625,7 +696,7 @@ class ClientProtocol:
             link.is_proven = True
             publisher.publish(self._identity.proof(session.cluster_session_id))
         if not is_expected:
-            publisher.publish(keep_alive_of(session))
+            publisher.publish(keep_alive_of(session, self._times.now_ns))
 
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
@@ -700,6 +771,7 @@ class ClientProtocol:
         """Change the state: the one door."""
         invariant(new in LEGAL_TRANSITIONS[self.state], "illegal client state transition", old=self.state, new=new)
         self.state = new
+        self.alive_until_ns = _NEVER_NS  # until the next leader has answered
         if new is not ClientState.OPEN:
             self._sending = None
             self.requests.detach()

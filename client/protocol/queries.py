@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...service_api.errors import BackPressureError, ClusterError, LocalProtocolError
+from ...service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
 from ...service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
 from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
-from ..config import ClientConfig
+from ..config import ClientConfig, to_ns
 from ..errors import QueryRefusedError
 from .egress_adapter import ClientSessionState
 from .member_link import ClientLinks, MemberLink
@@ -30,7 +30,7 @@ _NEVER_NS: Final = 1 << 62
 _RETRY_MIN_NS: Final = 10_000_000
 _RETRY_DOUBLINGS: Final = 5
 _FULL_NS: Final = 1_000_000
-WAIT_AT_MEMBER_S: Final = 30.0
+_WAIT_AT_MEMBER_S: Final = 30.0
 """What a member is told to wait at most, when the caller waits longer."""
 
 _OVERHEAD_BYTES: Final = 128
@@ -61,7 +61,8 @@ class QueryOptions:
     min_log_position: int = 0
     read_from: int | None = None
     service_id: int = NULL_VALUE
-    timeout_ns: int = int(WAIT_AT_MEMBER_S * 1e9)
+    limit_s: float = _WAIT_AT_MEMBER_S
+    """How long it is asked for, `math.inf` at the most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +73,8 @@ class PendingQuery:
     payload: bytes
     options: QueryOptions
     on_done: Callable[[QueryResult | ClusterError], None]
+    ends_ns: int
+    """When its caller waits no longer."""
     asked_connection_id: int | None = None
     """Whose answer is awaited; None: nobody could be asked yet."""
     wake_ns: int = _NEVER_NS
@@ -113,7 +116,7 @@ class QueryTracker:
     def begin(
         self, payload: bytes, options: QueryOptions, on_done: Callable[[QueryResult | ClusterError], None], now_ns: int
     ) -> PendingQuery:
-        """Ask; `on_done` is called once, unless it is forgotten first.
+        """Ask; `on_done` is called once, with a `ClusterTimeoutError` at the end of its time, unless it is forgotten.
 
         Raises:
             LocalProtocolError: the payload is too long.
@@ -123,7 +126,7 @@ class QueryTracker:
             raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._payload_limit}")
         if len(self._queries) >= QUERY_LIMIT:
             raise BackPressureError(f"too many queries are pending: limit={QUERY_LIMIT}")
-        query = PendingQuery(self._next_correlation_id, payload, options, on_done)
+        query = PendingQuery(self._next_correlation_id, payload, options, on_done, now_ns + to_ns(options.limit_s))
         self._next_correlation_id += 1
         self._queries[query.correlation_id] = query
         self._ask(query, now_ns)
@@ -175,8 +178,11 @@ class QueryTracker:
         self.deadline_ns = _NEVER_NS
         leader = self._leader_link()
         for query in [*self._queries.values()]:
-            if self._is_in_good_hands(query, leader, now_ns):
-                self.deadline_ns = min(self.deadline_ns, query.wake_ns)
+            if now_ns >= query.ends_ns:
+                del self._queries[query.correlation_id]
+                query.on_done(self._timeout_error(query))
+            elif self._is_in_good_hands(query, leader, now_ns):
+                self.deadline_ns = min(self.deadline_ns, query.wake_ns, query.ends_ns)
             else:
                 self._ask(query, now_ns)
 
@@ -220,7 +226,24 @@ class QueryTracker:
                     query.wake_ns = now_ns + self._attempt_ns
             else:
                 query.wake_ns = now_ns + _FULL_NS
-        self.deadline_ns = min(self.deadline_ns, query.wake_ns)
+        self.deadline_ns = min(self.deadline_ns, query.wake_ns, query.ends_ns)
+
+    def _timeout_error(self, query: PendingQuery) -> ClusterTimeoutError:
+        """Make the error of a query that nobody has answered: who was asked, and what each of them said instead."""
+        read_from, asked_id = query.options.read_from, query.asked_connection_id
+        asked = None if asked_id is None else self._links.of_connection(asked_id)
+        said = {f"member {member_id}": refusal for member_id, refusal in query.refusals.items()}
+        if asked is not None:
+            said[f"member {asked.member_id}"] = "asked, no answer"
+        if not said and read_from is not None:
+            link = self._links.of_member(read_from)
+            said[f"member {read_from}"] = "not a member of the cluster" if link is None else link.outcome
+        elif not said:
+            said["nobody was asked"] = (
+                "no leader" if query.options.max_staleness_ns is None else "no connection to a member"
+            )
+        outcomes = "; ".join(f"{who}: {what}" for who, what in said.items())
+        return ClusterTimeoutError(f"query not answered: timeout_s={query.options.limit_s:g} {outcomes}")
 
     def _choose(self, query: PendingQuery, now_ns: int) -> MemberLink | None:
         """Find a member to ask; without one, set when one that refused may be asked again."""
@@ -256,6 +279,6 @@ class QueryTracker:
             service_id=options.service_id,
             max_staleness_ns=options.max_staleness_ns,
             min_log_position=options.min_log_position,
-            timeout_ns=options.timeout_ns,
+            timeout_ns=to_ns(min(options.limit_s, _WAIT_AT_MEMBER_S)),
             payload=query.payload,
         ).encode()

@@ -68,6 +68,8 @@ class RequestWindow:
         self._nudged_sequence = 0
         """The first unanswered request when all were sent again because one was refused: once for each such."""
         self._must_resend = False
+        self.is_held = False
+        """Whether new requests wait until the session is known to be open."""
         self.resent_count = 0
 
     def __repr__(self) -> str:
@@ -84,6 +86,7 @@ class RequestWindow:
             publisher is None
             or self._unsent
             or self._must_resend
+            or self.is_held
             or len(self._sent) >= self._count_limit
             or self._sent_bytes >= self._bytes_limit
             or len(publisher.outgoing) >= self._outgoing_limit
@@ -112,6 +115,7 @@ class RequestWindow:
     def attach(self, publisher: IngressPublisher) -> None:
         """The path to a leader stands: send again what it may not have, then what waits."""
         self._publisher = publisher
+        self.is_held = False
         self._nudged_sequence = 0
         self._resend(publisher)
         self.pump()
@@ -119,12 +123,17 @@ class RequestWindow:
     def detach(self) -> None:
         """There is no path to a leader."""
         self._publisher = None
-        self._must_resend = False
+        self._must_resend = self.is_held = False
+
+    def release(self) -> None:
+        """The session is open: send what was held back."""
+        self.is_held = False
+        self.pump()
 
     def pump(self) -> bool:
         """Send what waits, as far as there is room. Whether anything was sent."""
         publisher = self._publisher
-        if publisher is None or not (self._unsent or self._must_resend):
+        if publisher is None or self.is_held or not (self._unsent or self._must_resend):
             return False
         before = publisher.appended_bytes
         if self._must_resend:

@@ -11,19 +11,19 @@ from ...service_api.groups.demand import with_group
 from ...service_api.types import ClusterSessionId, CorrelationId, TermId
 from ...service_api.wire.message import message_header, message_struct
 from ...service_api.wire.session import (
+    AskingKeepAlive,
     Challenge,
     ChallengeResponse,
     EventCode,
     SessionCloseRequest,
-    SessionKeepAlive,
 )
 from ...service_api.wire.session_token import token_channel
 from ..config import ClientConfig
 from ..errors import ConnectRejectedError
 from .egress_adapter import ClientSessionState
 
-_KEEP_ALIVE: Final = message_struct(SessionKeepAlive)
-_KEEP_ALIVE_HEADER: Final = message_header(SessionKeepAlive)
+_KEEP_ALIVE: Final = message_struct(AskingKeepAlive)
+_KEEP_ALIVE_HEADER: Final = message_header(AskingKeepAlive)
 
 _NO_CORRELATION: Final = CorrelationId(-1)
 
@@ -63,9 +63,10 @@ def proof_of(secret: bytes, cluster_session_id: int) -> bytes:
     return proof.encode()
 
 
-def keep_alive_of(session: ClientSessionState) -> bytes:
-    """Encode the word that a session is alive."""
-    return _KEEP_ALIVE.pack(*_KEEP_ALIVE_HEADER, session.leadership_term_id, session.cluster_session_id)
+def keep_alive_of(session: ClientSessionState, now_ns: int) -> bytes:
+    """Encode the word that a session is alive; the answer repeats the time."""
+    ids = session.leadership_term_id, session.cluster_session_id
+    return _KEEP_ALIVE.pack(*_KEEP_ALIVE_HEADER, *ids, now_ns)
 
 
 def close_request_of(cluster_session_id: int, leadership_term_id: int) -> bytes:

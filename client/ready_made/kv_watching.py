@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from typing import Final, Self
 
 from ...service_api.errors import ClusterTimeoutError
 from ...service_api.ready_made.kv import ChangePage, EndWatch, KvChange, KvChanges, ReadChanges, WatchKeys
 from ..typed import TypedClient
+from .ending_calls import EndingCalls
 from .event_mailboxes import EventMailboxes
 
 POLL_S: Final = 1.0
@@ -86,7 +88,8 @@ class KvWatch:
         async for change in changes:
             print(change.revision, change.key, change.value)
 
-    Without `async with` the watch begins when you first wait for a change, and ends with the session.
+    Without `async with` the watch begins when you first wait for a change, and ends with the session. If the client
+    reopens sessions, the watch goes on in the next one.
     """
 
     def __init__(self, client: TypedClient, hub: WatchHub, begin: bytes, end: bytes, from_revision: int | None) -> None:
@@ -94,7 +97,9 @@ class KvWatch:
         self._hub = hub
         self._progress = WatchProgress(hub.open_next(), begin, end, from_revision)
         self._ready: deque[KvChange] = deque()
-        self._is_begun = False
+        self._session_id: int | None = None
+        """The session in which it has begun."""
+        self._ending = EndingCalls()
 
     def __repr__(self) -> str:
         return f"<KvWatch {self._progress!r}>"
@@ -103,8 +108,11 @@ class KvWatch:
         await self._begin()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is asyncio.CancelledError:
+            await self._ending.wait_briefly(self.aclose())
+        else:
+            await self.aclose()
 
     def __aiter__(self) -> Self:
         return self
@@ -116,9 +124,9 @@ class KvWatch:
             CompactedError: what comes next is not in the history any more.
             SessionClosedError: the session has ended; a new one goes on from the last revision you saw, plus 1.
         """
-        await self._begin()
         progress = self._progress
         while not self._ready:
+            await self._begin()
             if progress.is_behind:
                 await self._catch_up()
                 continue
@@ -136,15 +144,17 @@ class KvWatch:
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
     async def aclose(self) -> None:
-        """End the watch."""
+        """End the watch, once there is a leader. The end of an `async with` waits a second at most after a cancel."""
         self._hub.close(self._progress.watch_id)
-        if self._is_begun and not self._client.cluster.is_closed:
-            await self._client.call(EndWatch(self._progress.watch_id))
+        if self._session_id is not None and not self._client.cluster.is_closed:
+            await self._client.call(EndWatch(self._progress.watch_id), timeout_s=math.inf)
 
     async def _begin(self) -> None:
-        if not self._is_begun:
-            self._progress.on_begun((await self._client.call(self._progress.begin_command())).revision)
-            self._is_begun = True
+        while self._session_id != self._client.cluster.cluster_session_id:
+            begun = await self._client.call(self._progress.begin_command())
+            self._progress.is_behind |= self._session_id is not None  # what was pushed meanwhile went to nobody
+            self._session_id = self._client.cluster.cluster_session_id
+            self._progress.on_begun(begun.revision)
 
     async def _catch_up(self) -> None:
         try:

@@ -5,7 +5,8 @@ async with LocksClient.connect(["127.0.0.1:9000"]) as locks:
         write_report(fencing_token=lock.token)
 
 A grant is told by an event. An event may be lost when a leader dies, so a client that waits also asks once a second. A
-lock that is held has one task, which renews its lease and finds out when it is lost; it ends with the release.
+lock that is held has one task, which renews its lease and finds out when it is lost; it ends with the release. A timer
+ends a lease here, whatever that task waits for.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator
 from typing import Any, Final, TypeVar
 
-from ...service_api.errors import ClusterError, ClusterTimeoutError
+from ...service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
 from ...service_api.ready_made.locks import (
     ClaimLock,
     ClaimState,
@@ -32,13 +34,12 @@ from ...service_api.ready_made.locks import (
 )
 from ...service_api.typed import Command
 from ..typed import TypedClient
+from .ending_calls import EndingCalls
 from .event_mailboxes import EventMailboxes
 from .pages import pages_after
 
 LOCK_POLL_S: Final = 1.0
 """How often a client asks whether it has got a lock, or still has it."""
-_GIVE_UP_S: Final = 1.0
-"""How long a caller that gives up waits for the claim to end; its release goes on without it."""
 _PAGE: Final = 500
 R = TypeVar("R")
 H = TypeVar("H", bound="HeldLock")
@@ -62,44 +63,72 @@ class HeldLock:
     def __init__(self, client: LocksClient, claim: ClaimLock, token: int, confirmed_s: float) -> None:
         self._client = client
         self._claim = claim
-        self._confirmed_s = confirmed_s
         self.name = claim.name
         self.token = token
         self.lost = asyncio.Event()
+        self._lease_end: asyncio.TimerHandle | None = None
+        self._confirm(confirmed_s)
         self._watching = asyncio.get_running_loop().create_task(self._watch())
+        client.cluster.call_at_session_end(self._on_over)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"
 
     async def release(self) -> bool:
         """Give the lock back; False if it was lost. It waits for a leader; a cancel gives up the answer only."""
-        self._watching.cancel()
+        self._stop_watching()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watching
         if self.lost.is_set() or self._client.cluster.is_closed:
             return False
         return await asyncio.shield(self._client.begin_release(self._claim.number))
 
+    def _confirm(self, asked_s: float) -> None:
+        """Count the lease anew, from when it was asked for: it ends here no later than in the cluster."""
+        lease_s, loop = self._claim.lease_s, asyncio.get_running_loop()
+        if self._lease_end is not None:
+            self._lease_end.cancel()
+        if lease_s is None or self.lost.is_set():
+            return
+        if asked_s + lease_s <= loop.time():
+            self.lost.set()
+        else:
+            self._lease_end = loop.call_at(asked_s + lease_s, self._on_over)
+
     async def _watch(self) -> None:
         lease_s = self._claim.lease_s
         pause_s = LOCK_POLL_S if lease_s is None else min(LOCK_POLL_S, lease_s / 3)
         is_held = True
-        while is_held:
+        while is_held and not self.lost.is_set():
             await asyncio.sleep(pause_s)
             asked_s = asyncio.get_running_loop().time()
             try:
                 if lease_s is None:
                     is_held = (await self._client.claim_state(self._claim.number)).is_held
                 else:
-                    # The lease counts from when its renewal was asked for: it ends here no later than in the cluster.
-                    left_s = max(self._confirmed_s + lease_s - asked_s, 0.001)
-                    is_held = await self._client.call(RenewLease(self._claim.number), timeout_s=left_s)
-                self._confirmed_s = asked_s
+                    # Without a limit: the end of the lease ends the wait.
+                    is_held = await self._client.call(RenewLease(self._claim.number), timeout_s=math.inf)
+                    self._confirm(asked_s)
             except ClusterTimeoutError:
-                is_held = lease_s is None  # no leader answers, and the session has not ended yet
+                continue  # no leader answers, and the session has not ended yet
             except ClusterError:
                 is_held = False
         self.lost.set()
+        self._forget_ends()
+
+    def _on_over(self) -> None:
+        """Note that the lease or the session has ended."""
+        self.lost.set()
+        self._stop_watching()
+
+    def _stop_watching(self) -> None:
+        self._watching.cancel()
+        self._forget_ends()
+
+    def _forget_ends(self) -> None:
+        self._client.cluster.forget_at_session_end(self._on_over)
+        if self._lease_end is not None:
+            self._lease_end.cancel()
 
 
 class Leading(HeldLock):
@@ -116,7 +145,7 @@ class LocksClient(TypedClient, service="locks"):
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
         self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: (event.number,))
-        self._releases: set[asyncio.Task[bool]] = set()
+        self._ending = EndingCalls()
 
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
         """As `TypedClient.call`."""
@@ -133,12 +162,21 @@ class LocksClient(TypedClient, service="locks"):
         lease_s: float | None = None,
         value: str | bytes = b"",
     ) -> AsyncIterator[HeldLock]:
-        """Hold a lock within an `async with`; the arguments are those of `acquire`."""
+        """Hold a lock within an `async with`; the arguments are those of `acquire`.
+
+        The end of the block waits until the lock is given back, and after a cancel for a second at most: then the
+        release goes on by itself.
+        """
         held = await self.acquire(name, shared=shared, timeout_s=timeout_s, lease_s=lease_s, value=value)
         try:
             yield held
-        finally:
+        except asyncio.CancelledError:
+            await self._ending.wait_briefly(held.release())
+            raise
+        except BaseException:
             await held.release()
+            raise
+        await held.release()
 
     async def acquire(
         self,
@@ -191,24 +229,32 @@ class LocksClient(TypedClient, service="locks"):
         value: str | bytes,
     ) -> H:
         claim = ClaimLock(name, next(_NUMBERS), is_exclusive, timeout_s, lease_s, _bytes(value))
+        limit_s = math.inf if timeout_s else None  # of a command: the whole has its own
         self._grants.open(claim.number)
         try:
             async with asyncio.timeout(timeout_s or None):
                 asked_s = asyncio.get_running_loop().time()
-                found = await self.call(claim)
+                found = await self.call(claim, timeout_s=limit_s)
+                session_id = self.cluster.cluster_session_id
                 if not found.is_held:
                     found = await self._wait(claim, found)
                     asked_s = asyncio.get_running_loop().time()
-                    if lease_s is not None and found.is_held and not await self.call(RenewLease(claim.number)):
+                    if (
+                        lease_s is not None
+                        and found.is_held
+                        and not await self.call(RenewLease(claim.number), timeout_s=limit_s)
+                    ):
                         found = ClaimState(is_held=False, token=0, place=0)
         except BaseException as error:
             if not self.cluster.is_closed:
-                await asyncio.wait({self.begin_release(claim.number)}, timeout=_GIVE_UP_S)
+                await self._ending.wait_briefly(self._release(claim.number))
             if isinstance(error, TimeoutError):
                 raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}") from error
             raise
         finally:
             self._grants.close(claim.number)
+        if session_id != self.cluster.cluster_session_id:
+            raise SessionClosedError(f"lock={name} was asked for in a session that has ended: {session_id}")
         if not found.is_held:
             raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
         return kind(self, claim, found.token, asked_s)
@@ -227,16 +273,10 @@ class LocksClient(TypedClient, service="locks"):
 
     def begin_release(self, number: int) -> asyncio.Task[bool]:
         """Have a claim end, also when the caller does not wait for it: once there is a leader, or the session ends."""
-        task = asyncio.get_running_loop().create_task(self.call(ReleaseLock(number)))
-        self._releases.add(task)
-        task.add_done_callback(self._on_released)
-        return task
+        return self._ending.begin(self._release(number))
 
-    def _on_released(self, task: asyncio.Task[bool]) -> None:
-        self._releases.discard(task)
-        # Where nobody waits any more, an error says that the session has ended, and with it the claim.
-        if not task.cancelled():
-            task.exception()
+    async def _release(self, number: int) -> bool:
+        return await self.call(ReleaseLock(number), timeout_s=math.inf)
 
 
 class ElectionClient(LocksClient):

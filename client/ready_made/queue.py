@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from ...service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError, first_leaf
+from ...service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, SessionClosedError, first_leaf
 from ...service_api.ready_made.queue import (
     AckMessage,
     DeadMessage,
@@ -50,18 +51,20 @@ from ...service_api.ready_made.queue import (
 )
 from ...service_api.ready_made.queue.messages import DEFAULT_LEASE_S, QUEUE_PAGE_LIMIT
 from ...service_api.typed import Command
+from ..errors import IndeterminateError, RejectedError
 from ..protocol.protocol import CLOSED_BY_CLIENT
 from ..typed import TypedClient
+from .ending_calls import EndingCalls
 from .event_mailboxes import EventMailboxes
 from .pages import pages_after
 
 _POLL_S: Final = 1.0
 """How often a client that waits asks whether something is ready; also how soon a worker notices that it is to stop."""
 _CONSUME_WAIT_S: Final = 60.0
-_GIVE_UP_S: Final = 1.0
-"""How long a receiver that is cancelled takes to say that it waits no more."""
 _PAGE: Final = 100
 _PURGE_PAGES: Final = 100_000
+_UNANSWERED: Final[tuple[type[ClusterError], ...]] = (ClusterTimeoutError, IndeterminateError, RejectedError)
+"""Errors of calls whose time is over, or whose session is: a job that is not settled is delivered again."""
 # A session belongs to one process, so no two waiters of a session have one number.
 _WAITER_NUMBERS: Final = itertools.count(1)
 R = TypeVar("R")
@@ -170,6 +173,7 @@ class QueueClient(TypedClient, service="queue"):
     def __init__(self, cluster: Any) -> None:  # Any: as `TypedClient`
         super().__init__(cluster)
         self._wakes: EventMailboxes[QueueReady] = EventMailboxes(QueueReady, lambda event: (event.waiter,))
+        self._ending = EndingCalls()
 
     async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
         """As `TypedClient.call`."""
@@ -217,7 +221,7 @@ class QueueClient(TypedClient, service="queue"):
         never see: they are delivered again when their leases end.
         """
         asked = ReceiveMessages(queue, limit, lease_s, with_session)
-        return await self._receive(asked, wait_s, lambda: False)
+        return await self._receive(asked, wait_s, lambda: False, limit_s=None)
 
     async def consume(
         self,
@@ -251,10 +255,8 @@ class QueueClient(TypedClient, service="queue"):
                     if not job.is_over:
                         yield job
         finally:
-            for job in jobs:
-                # Where the session has ended before, they are delivered again when their leases end.
-                with contextlib.suppress(StaleReceiptError, ClusterTimeoutError, SessionClosedError):
-                    await job.give_back()
+            if jobs:
+                await self._ending.wait_briefly(_give_back(jobs))
 
     async def work(
         self,
@@ -395,13 +397,16 @@ class QueueClient(TypedClient, service="queue"):
         """Receive, also if there is no leader for long: then nothing."""
         now = ReceiveMessages(asked.queue, min(limit, QUEUE_PAGE_LIMIT), asked.lease_s, asked.is_with_session)
         try:
-            return await self._receive(now, _CONSUME_WAIT_S, is_stopping)
+            return await self._receive(now, _CONSUME_WAIT_S, is_stopping, limit_s=math.inf)
         except ClusterTimeoutError:
             return []
 
-    async def _receive(self, asked: ReceiveMessages, wait_s: float, is_stopping: Callable[[], bool]) -> list[QueueJob]:
+    async def _receive(
+        self, asked: ReceiveMessages, wait_s: float, is_stopping: Callable[[], bool], *, limit_s: float | None
+    ) -> list[QueueJob]:
+        """Receive as `receive` does; `limit_s` is that of each command."""
         if wait_s <= 0:
-            return await self._take(asked)
+            return await self._take(asked, limit_s)
         number = next(_WAITER_NUMBERS)
         waiting = ReceiveMessages(asked.queue, asked.limit, asked.lease_s, asked.is_with_session, number)
         loop = asyncio.get_running_loop()
@@ -410,7 +415,7 @@ class QueueClient(TypedClient, service="queue"):
         self._wakes.open(number)
         try:
             while True:
-                jobs = await self._take(waiting)
+                jobs = await self._take(waiting, limit_s)
                 is_waiting = not jobs
                 if jobs:
                     return jobs
@@ -418,18 +423,17 @@ class QueueClient(TypedClient, service="queue"):
                 if loop.time() >= ends_s or is_stopping():
                     is_waiting = False
                     # One that was woken by the last moment must look, or the message would wait for another.
-                    is_woken = not await self.call(EndWaiter(number))
-                    return await self._take(asked) if is_woken and not is_stopping() else []
+                    is_woken = not await self.call(EndWaiter(number), timeout_s=limit_s)
+                    return await self._take(asked, limit_s) if is_woken and not is_stopping() else []
         finally:
             self._wakes.close(number)
             if is_waiting and not self.cluster.is_closed:
-                with contextlib.suppress(Exception):
-                    async with asyncio.timeout(_GIVE_UP_S):
-                        await self.call(EndWaiter(number))
+                await self._ending.wait_briefly(self.call(EndWaiter(number), timeout_s=math.inf))
 
-    async def _take(self, asked: ReceiveMessages) -> list[QueueJob]:
+    async def _take(self, asked: ReceiveMessages, limit_s: float | None) -> list[QueueJob]:
         asked_s = asyncio.get_running_loop().time()
-        return [QueueJob(self, message, asked.lease_s, asked_s) for message in await self.call(asked)]
+        messages = await self.call(asked, timeout_s=limit_s)
+        return [QueueJob(self, message, asked.lease_s, asked_s) for message in messages]
 
     async def _wait(self, number: int, queue: str, ends_s: float, is_stopping: Callable[[], bool]) -> None:
         """Wait until something may be ready, or the time is over."""
@@ -468,7 +472,7 @@ class QueueClient(TypedClient, service="queue"):
         if is_lost or job.is_settled:
             return
         # Without an answer nobody knows whether it is settled. If not, the message is delivered again.
-        with contextlib.suppress(StaleReceiptError, ClusterTimeoutError):
+        with contextlib.suppress(StaleReceiptError, *_UNANSWERED):
             if failure is None:
                 await job.ack()
             else:
@@ -480,10 +484,17 @@ class QueueClient(TypedClient, service="queue"):
             await asyncio.sleep(job.lease_s / 3)
             if job.is_settled:
                 return
-            with contextlib.suppress(ClusterTimeoutError):
+            with contextlib.suppress(*_UNANSWERED):
                 await job.extend(timeout_s=max(job.ends_s - loop.time(), 0.001))
             if job.is_over and not job.is_settled:
                 raise StaleReceiptError(job.message.receipt)
+
+
+async def _give_back(jobs: list[QueueJob]) -> None:
+    for job in jobs:
+        # Where the session has ended before, they are delivered again when their leases end.
+        with contextlib.suppress(StaleReceiptError, SessionClosedError, *_UNANSWERED):
+            await job.give_back()
 
 
 async def _wait_for_slot(is_settled: asyncio.Event, unsettled: list[QueueJob]) -> None:

@@ -13,6 +13,7 @@ from ...service_api.wire.session import (
     AdminResponse,
     Challenge,
     EventCode,
+    KeepAliveAnswer,
     NewLeaderEvent,
     SessionEvent,
     SessionLimits,
@@ -36,6 +37,8 @@ class FrameOwner:
     is_limits: bool = False
     """It is for the next session that opens."""
     is_new_leader: bool = False
+    keep_alive_answer: KeepAliveAnswer | None = None
+    """It is for the connection itself."""
 
 
 EVERYBODY: Final = FrameOwner()
@@ -76,6 +79,8 @@ def owner_of(frame: memoryview) -> FrameOwner:
         )
     if kind == (SessionLimits.TEMPLATE_ID, SessionLimits.SCHEMA_ID):
         return FrameOwner(is_limits=True)
+    if kind == (KeepAliveAnswer.TEMPLATE_ID, KeepAliveAnswer.SCHEMA_ID):
+        return FrameOwner(keep_alive_answer=KeepAliveAnswer.decode(message))
     if kind == (Challenge.TEMPLATE_ID, Challenge.SCHEMA_ID):
         return FrameOwner(correlation_id=Challenge.decode(message).correlation_id)
     if kind == (SessionEvent.TEMPLATE_ID, SessionEvent.SCHEMA_ID):

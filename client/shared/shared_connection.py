@@ -26,7 +26,7 @@ from typing import Unpack
 from ...service_api.access.credentials import CredentialsSupplier
 from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.errors import BackPressureError, LocalProtocolError
-from ..cluster_client import SYSTEM_RANDOM, ClusterClient, open_client
+from ..cluster_client import SYSTEM_RANDOM, ClusterClient, connect_client, open_session
 from ..conductor import ClientConductor
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..egress import EgressListener
@@ -36,7 +36,6 @@ from ..protocol.session_identity import (
     SHARED_NUMBER_LIMIT,
     SessionShare,
     close_request_of,
-    keep_alive_of,
     proof_of,
 )
 from .frame_owner import FrameOwner
@@ -135,7 +134,11 @@ class SharedConnection(ClosedAtExit):
             config = replace(config, credentials=credentials, on_challenge=on_challenge)
         if client_info is not None:
             config = replace(config, client_info=client_info)
-        return Connecting(lambda: self._open_session(config, egress_listener))
+
+        async def open_one(known: tuple[str, ...]) -> ClientConductor:
+            return await self._open_session(config, egress_listener)
+
+        return Connecting(lambda: connect_client(open_one, reopens=config.reopen))
 
     async def aclose(self) -> None:
         """Close every session, then the connections. More calls do nothing.
@@ -163,7 +166,7 @@ class SharedConnection(ClosedAtExit):
 
     # --- sessions
 
-    async def _open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClusterClient:
+    async def _open_session(self, config: ClientConfig, listener: EgressListener | None) -> ClientConductor:
         """Open one more session, by the connections that stand: the members may have moved since the first one.
 
         Members take one request at a time until a session is open on a connection.
@@ -180,7 +183,7 @@ class SharedConnection(ClosedAtExit):
                 config = replace(config, endpoints=endpoints)
             session.conductor = ClientConductor(config, listener, random=self._random, share=session)
             self._sessions[session.session.number] = session
-            return await open_client(session.conductor)
+            return await open_session(session.conductor)
 
     def _turn_to_open(self) -> AbstractAsyncContextManager[object]:
         assert self._opening is not None
@@ -207,8 +210,7 @@ class SharedConnection(ClosedAtExit):
         channel = await link.attach(session.conductor, connection_id, is_patient=is_patient)
         if session.has_missed:
             session.has_missed = False
-            link.publisher.publish(keep_alive_of(session.conductor.protocol.session))
-            link.defer_flush()
+            link.keep_alive(session.conductor.protocol.session)
         return channel
 
     def look(self, session: SharedSession) -> None:
@@ -250,8 +252,7 @@ class SharedConnection(ClosedAtExit):
         if protocol is not None:
             link.is_introduced = True
             link.publisher.publish(proof_of(self._secret, protocol.session.cluster_session_id))
-            link.publisher.publish(keep_alive_of(protocol.session))
-            link.defer_flush()
+            link.keep_alive(protocol.session)
 
     def _speaker(self) -> ClientProtocol | None:
         """The session whose turn it is to say that all are alive: each in turn, so none is forgotten for good."""
@@ -270,10 +271,13 @@ class SharedConnection(ClosedAtExit):
         protocol = self._speaker()
         if protocol is None:
             return
-        for link in self._links.values():
-            if link.is_introduced and link.is_up:
-                link.publisher.publish(keep_alive_of(protocol.session))
-                link.defer_flush()
+        assert self._loop is not None
+        now_ns = int(self._loop.time() * 1e9)
+        for link in [link for link in self._links.values() if link.is_introduced and link.is_up]:
+            if link.watch.is_silent(now_ns, least_ns=protocol.silence_limit_ns):
+                link.give_up()
+            else:
+                link.keep_alive(protocol.session)
         self._set_timer(protocol)
 
     # --- links

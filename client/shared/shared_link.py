@@ -20,7 +20,10 @@ from ...service_api.wire.frame import FLAG_BEGIN, FLAG_END, HEADER_LENGTH, align
 from ..conductor import ClientConductor
 from ..config import ClientConfig, back_off_s
 from ..connection import MemberConnection, describe_connection_error, dial_member
+from ..protocol.egress_adapter import ClientSessionState
 from ..protocol.ingress_publisher import IngressPublisher
+from ..protocol.keep_alives import KeepAliveWatch
+from ..protocol.session_identity import keep_alive_of
 from .frame_owner import EVERYBODY, KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND, FrameOwner, owner_of
 from .session_channel import SessionChannel
 
@@ -56,6 +59,7 @@ class SharedLink:
         self.publisher = IngressPublisher(config.mtu_length_bytes)
         """What the shared connection itself says."""
         self.is_introduced = False
+        self.watch = KeepAliveWatch()
         self.channels: dict[ClientConductor, SessionChannel] = {}
         self._owner = owner
         self._config = config
@@ -129,6 +133,20 @@ class SharedLink:
         self._turns.append(channel)
         self.defer_flush()
 
+    def keep_alive(self, session: ClientSessionState) -> None:
+        """Say that the sessions are alive, in the name of one of them."""
+        now_ns = int(asyncio.get_running_loop().time() * 1e9)
+        self.watch.on_asked(now_ns, sent_bytes=self._written_bytes, is_backed_up=bool(self._turns))
+        self.publisher.publish(keep_alive_of(session, now_ns))
+        self.defer_flush()
+
+    def give_up(self) -> None:
+        """End the connection to a member whose process stands still."""
+        connection = self._connection
+        if connection is not None:
+            connection.abort()
+            self.on_lost(0, f"no answer to keep-alives: count={self.watch.unanswered_count}")
+
     def defer_flush(self) -> None:
         """Write at the end of this turn of the loop."""
         if not self._is_deferred:
@@ -199,6 +217,7 @@ class SharedLink:
         self.publisher = IngressPublisher(self._config.mtu_length_bytes)
         self.publisher.setup(self._config.known_cluster_id)
         self.is_introduced = False
+        self.watch = KeepAliveWatch()
         self._fragments_of, self._limits = None, b""
         self._owner.introduce(self)
         self.defer_flush()
@@ -220,7 +239,7 @@ class SharedLink:
         """Hand each session its frames; return how many bytes the whole frames took."""
         if connection is not self._connection:
             return len(data)
-        self._failure_count = 0
+        self._failure_count = self.watch.unanswered_count = 0
         try:
             return self._receive(data)
         except RemoteProtocolError as error:
@@ -294,6 +313,11 @@ class SharedLink:
         owner = owner_of(frame)
         if owner is EVERYBODY:
             return [*self.channels.values()]
+        if owner.keep_alive_answer is not None:
+            self.watch.is_answered_here = True
+            for each in [*self.channels.values()]:
+                each.conductor.on_keep_alive_answer(each.connection_id, owner.keep_alive_answer)
+            return []
         if owner.is_limits:
             self._limits = bytes(frame).ljust(align(len(frame)), b"\0")
             return []

@@ -14,15 +14,17 @@ async with BankClient.connect(["127.0.0.1:9000"]) as bank:
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Any, ClassVar, Self, TypeVar, Unpack
 
 from ...service_api.connecting import ClosedAtExit, Connecting
-from ...service_api.errors import LocalProtocolError
+from ...service_api.errors import ClusterTimeoutError, LocalProtocolError
 from ...service_api.typed import Command, Event, Query
 from ..cluster_client import ClusterClient
 from ..config import ConnectSettings, with_connect_settings
-from ..errors import QueryRefusedError
+from ..deadlines import begin_limit, seconds_left
+from ..errors import QueryRefusedError, RejectedError
 from .exchange import EventReader, Exchange, Question, Route, Step, check_kind
 
 R = TypeVar("R")
@@ -78,6 +80,7 @@ class TypedClient(ClosedAtExit):
         """Have the service run a command, exactly once, and give its reply.
 
         Commands of one client run in the order in which they were begun, the first of each class among them.
+        `timeout_s` bounds all of it: the first of a class finds its service and has its schema put in the log before.
 
         Raises:
             ServiceError: the service said no, by a class of its own.
@@ -90,7 +93,12 @@ class TypedClient(ClosedAtExit):
         Also what `ClusterClient.request` raises.
         """
         check_kind(command, Command)
-        route = self._known_route(type(command)) or await self._find_route(type(command))
+        route = self._known_route(type(command))
+        if route is None:
+            try:
+                route, timeout_s = await self._find_route(type(command), timeout_s)
+            except ClusterTimeoutError as error:
+                raise RejectedError(f"timed out before it was sent: {error}") from error
         answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
         return answer
 
@@ -111,7 +119,9 @@ class TypedClient(ClosedAtExit):
         Also what `ClusterClient.query` raises.
         """
         check_kind(query, Query)
-        route = self._known_route(type(query)) or await self._find_route(type(query))
+        route = self._known_route(type(query))
+        if route is None:
+            route, timeout_s = await self._find_route(type(query), timeout_s)
         result = await self.cluster.query(
             route.payload(query),
             max_staleness_s=max_staleness_s,
@@ -139,24 +149,42 @@ class TypedClient(ClosedAtExit):
         await self.cluster.aclose()
 
     async def _find_service(self) -> int | None:
-        """Return the id of the service that the client is for; None without one."""
-        return None if self._service is None else await self._run(self._exchange.find_services())
+        """Return the id of the service that the client is for; None without one.
+
+        Raises:
+            ClusterTimeoutError: nobody said it within `call_timeout_s`.
+        """
+        if self._service is None:
+            return None
+        limit_s = self.cluster.call_timeout_s
+        try:
+            async with begin_limit(limit_s):
+                return await self._run(self._exchange.find_services())
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"nobody said which services run: timeout_s={limit_s:g}") from error
 
     def _known_route(self, message: type) -> Route | None:
         return None if self._waiting_count else self._routes.get(message)
 
-    async def _find_route(self, message: type) -> Route:
-        """Wait until the calls before have gone on, and find the way of a class, if that is not done.
+    async def _find_route(self, message: type, timeout_s: float | None) -> tuple[Route, float]:
+        """Wait until the calls before have gone on, and find the way of a class; return what is left of the time, too.
 
         The lock is given to those who wait in the order in which they came. Who has it makes its request before the
         next one runs.
+
+        Raises:
+            ClusterTimeoutError: the time is over; nothing of the class was sent.
         """
+        limit_s = self.cluster.call_timeout_s if timeout_s is None else timeout_s
         self._waiting_count += 1
         try:
-            async with self._turn:
-                return self._routes.get(message) or await self._prepare(message)
+            async with begin_limit(limit_s) as limit, self._turn:
+                route = self._routes.get(message) or await self._prepare(message)
+        except TimeoutError as error:
+            raise ClusterTimeoutError(f"{message.__name__} waited for its service: timeout_s={limit_s:g}") from error
         finally:
             self._waiting_count -= 1
+        return route, seconds_left(limit)
 
     async def _prepare(self, message: type) -> Route:
         """Find the service of a class, compare with what it has, and have the schema in the log."""
@@ -164,14 +192,15 @@ class TypedClient(ClosedAtExit):
         return route
 
     async def _run(self, steps: Generator[Step, bytes, T]) -> T:
-        """As `run_steps`."""
+        """As `run_steps`; the caller limits the time."""
         try:
             step = next(steps)
             while True:
                 if isinstance(step, Question):
-                    answer = (await self.cluster.query(step.payload, service_id=step.service_id)).payload
+                    found = await self.cluster.query(step.payload, service_id=step.service_id, timeout_s=math.inf)
+                    answer = found.payload
                 else:
-                    answer = await self.cluster.request(step.payload)
+                    answer = await self.cluster.request(step.payload, timeout_s=math.inf)
                 step = steps.send(answer)
         except StopIteration as stop:
             result: T = stop.value

@@ -2,8 +2,8 @@
 
 client -> member   SessionConnectRequest, ChallengeResponse, SessionKeepAlive, SessionCloseRequest,
                    AdminRequest, and SessionMessageHeader followed by the application's payload
-member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, and SessionMessageHeader
-                   followed by the service's payload
+member -> client   SessionEvent, NewLeaderEvent, Challenge, AdminResponse, SessionLimits, KeepAliveAnswer, and
+                   SessionMessageHeader followed by the service's payload
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated, ClassVar, Final
 
 from ..errors import ConfigurationError, RemoteProtocolError
 from ..groups.group import ONLY_GROUP, Group
+from ..types import NULL_VALUE, CorrelationId
 from .fields import (
     Data,
     Int32,
@@ -28,6 +29,8 @@ from .fields import (
     WireTermId,
 )
 from .message import ClusterMessage, TrimaranMessage, message_header, message_struct
+
+NULL_CORRELATION_ID: Final = CorrelationId(NULL_VALUE)
 
 DEFAULT_LEADER_HEARTBEAT_TIMEOUT_NS: Final = 2_000_000_000
 """The default of members, and what a client takes where a leader does not tell its own."""
@@ -131,6 +134,13 @@ class SessionKeepAlive(ClusterMessage):
     cluster_session_id: WireSessionId
 
 
+class AskingKeepAlive(SessionKeepAlive):
+    """A keep-alive that asks for an answer: a longer block, which Aeron and earlier members pass over."""
+
+    correlation_id: Annotated[WireCorrelationId, Since(11)] = NULL_CORRELATION_ID
+    """The client's; the answer repeats it."""
+
+
 class NewLeaderEvent(ClusterMessage):
     """A new leader tells a client where to send from now on."""
 
@@ -207,6 +217,19 @@ class SessionLimits(TrimaranMessage):
             return ONLY_GROUP if self.group_count is None else Group(self.group_index or 0, self.group_count)
         except ConfigurationError as error:
             raise RemoteProtocolError(f"session limits: {error}") from None
+
+
+class KeepAliveAnswer(TrimaranMessage):
+    """Says that a member's process runs, and whether it leads; only to a client that asks. A message of our own.
+
+    A member that does not read its clients, as while it is suspended, says so once a second without being asked.
+    """
+
+    TEMPLATE_ID: ClassVar[int] = 8
+    correlation_id: WireCorrelationId
+    """That of the `AskingKeepAlive`; `NULL_CORRELATION_ID` where none was read."""
+    is_leader: Int32
+    """1 if the member leads and takes input, otherwise 0."""
 
 
 REFUSES_MESSAGES: Final = 1

@@ -17,10 +17,14 @@ import structlog
 
 from ....service_api.errors import invariant
 from ....service_api.net.connection_gate import AcceptedConnection
-from ....service_api.types import NULL_VALUE, ClusterSessionId
+from ....service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
 from ....service_api.wire.client_end import encode_client_end
 from ....service_api.wire.message import peek_header
-from ....service_api.wire.session import SessionConnectRequest
+from ....service_api.wire.session import (
+    NULL_CORRELATION_ID,
+    KeepAliveAnswer,
+    SessionConnectRequest,
+)
 from ....service_api.wire.session_frame import ingress_prefixes
 from .connection_state import LEGAL_TRANSITIONS, ConnectionState
 from .egress_pipe import MAX_FRAME_LENGTH, EgressPipe
@@ -80,11 +84,23 @@ class Incoming(Protocol):
 class ConnectionLife:
     """The state of one client's connection, its sessions and its end."""
 
-    __slots__ = ("_incoming", "accepted", "connection_id", "egress", "ingress", "prefixes", "session_ids", "state")
+    __slots__ = (
+        "_incoming",
+        "accepted",
+        "asks_for_answers",
+        "connection_id",
+        "egress",
+        "ingress",
+        "prefixes",
+        "session_ids",
+        "state",
+    )
 
     def __init__(self, ingress: ConnectionHub, accepted: AcceptedConnection, incoming: Incoming) -> None:
         self.state = ConnectionState.ACCEPTED
         self.connection_id = 0
+        self.asks_for_answers = False
+        """Whether its client is one of ours that wants keep-alives answered: nobody else gets an answer."""
         self.ingress: Final = ingress
         self.accepted: Final = accepted
         accepted.is_needed = self.holds_session
@@ -121,6 +137,12 @@ class ConnectionLife:
         if self.state is not ConnectionState.ENDING:
             self._enter(ConnectionState.SET_UP)
         self.accepted.expect("session", self.ingress.session_open_timeout_s)
+
+    def answer_keep_alive(self, correlation_id: CorrelationId = NULL_CORRELATION_ID) -> None:
+        """Tell a client that this process runs, and whether it leads; one that never asked is told nothing."""
+        if self.asks_for_answers and self.state is not ConnectionState.ENDING:
+            is_leader = self.ingress.owner.publisher is not None
+            self.egress.send(KeepAliveAnswer(correlation_id=correlation_id, is_leader=int(is_leader)))
 
     def claim(self) -> None:
         """Believe in long frames: the client has shown something for a session."""

@@ -39,6 +39,8 @@ _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
 _SESSION_OPEN_TIMEOUT_S: Final = 30.0
 _CONNECTION_BYTES: Final = 64 << 10
 """About what a connection on any endpoint leaves behind: buffers of TLS, or of what it sent."""
+_SILENCE_NS: Final = 1_000_000_000
+"""How long clients are not read before they are told that this process runs."""
 _LOOK_LIMIT: Final = 1000
 """Connections looked at in one go for whether their clients have left."""
 
@@ -83,7 +85,7 @@ class Ingress:
         self._listener: Listener | None = None
         self.is_paused = False
         """Whether no connection is read."""
-        self._paused_until_ns = 0
+        self._paused_from_ns = self._paused_until_ns = 0
         self._looked_id = 0
         """The last connection that was looked at for whether its client has left."""
 
@@ -176,6 +178,8 @@ class Ingress:
 
     def pause(self) -> None:
         """Stop reading every connection: the ingress window is full, or the leader holds."""
+        if not self.is_paused:
+            self._paused_from_ns = self.owner.monotonic_ns()
         self.is_paused = True
         for connection in self.connections.values():
             connection.hold(WINDOW)
@@ -229,6 +233,9 @@ class Ingress:
     def look(self) -> None:
         """Do what is due once a second: keep egress to its limit, give memory back, end what no session needs."""
         self.close_half_open_connections()
+        if self.is_paused and self.owner.monotonic_ns() - self._paused_from_ns >= _SILENCE_NS:
+            for connection in self.connections.values():
+                connection.life.answer_keep_alive()  # it may have asked, and was not read
         self.egress.look(connection.egress for connection in self.connections.values())
         self.gate.look(self.session_open_timeout_s)
         arrived_count = self.gate.arrived_count

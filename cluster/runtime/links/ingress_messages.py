@@ -18,6 +18,7 @@ from ....service_api.wire.session import (
     SESSION_MESSAGE,
     AdminRequest,
     AdminRequestType,
+    AskingKeepAlive,
     ChallengeResponse,
     SessionCloseRequest,
     SessionConnectRequest,
@@ -117,6 +118,9 @@ def _on_keep_alive(connection: ConnectionLife, encoded: bytes) -> None:
     term_id, session_id = SessionKeepAlive.unpack(encoded)
     if not owner.is_keep_alive_known(connection_id, term_id, session_id):
         owner.post_soon(ev.ClientKeepAlive(connection_id, term_id, session_id))
+    if peek_header(encoded)[0] == AskingKeepAlive.LAYOUT.block_length:
+        connection.asks_for_answers = True
+        connection.answer_keep_alive(AskingKeepAlive.unpack(encoded)[-1])
 
 
 def _on_connect_request(connection: ConnectionLife, encoded: bytes) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import linecache
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 import pytest
@@ -30,7 +33,9 @@ from trimaran.client import (
     SessionClosed,
     SessionOpened,
     SyncClusterClient,
+    loop_thread,
 )
+from trimaran.client.blocking import facade
 from trimaran.client.loop_thread import LoopThread
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
 from trimaran.service_api.types import ClusterSessionId
@@ -494,6 +499,58 @@ def test_a_call_that_is_interrupted_is_cancelled_and_loses_no_message(monkeypatc
         assert client._owner.thread._calls == {}
 
 
+def test_a_client_whose_making_is_interrupted_leaves_no_thread() -> None:
+    """By Ctrl-C, which raises before any line: each line in its turn."""
+    starting = threading.Thread.start.__code__
+    line_count = 0
+
+    def interrupt_at(line: int) -> None:
+        nonlocal line_count
+        line_count = 0
+
+        def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+            nonlocal line_count
+            if frame.f_code.co_filename not in (loop_thread.__file__, facade.__file__) and frame.f_code is not starting:
+                return None
+            # The end of a `with` is a line, too, but no place where a signal is handled.
+            text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            if event == "line" and not text.startswith("with "):
+                line_count += 1
+                if line_count == line:
+                    raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            made = SyncClusterClient.connect(config=config)
+        finally:
+            sys.settrace(before)
+        made.close()
+
+    with RemoteCluster() as cluster:
+        config = ClientConfig(endpoints=tuple(cluster.endpoints))
+        line = 1
+        while True:
+            with contextlib.suppress(KeyboardInterrupt):
+                interrupt_at(line)
+            if line_count < line:
+                break
+            gc.collect()
+            wait_blocking(
+                lambda: None if any(thread.is_alive() for thread in client_threads()) else True,
+                timeout_s=DEADLINE_S,
+                what=f"the thread of line {line}",
+            )
+            line += 1
+        cluster.run(until_deserted(cluster))
+    assert line > 50
+
+
+async def until_deserted(cluster: RemoteCluster) -> None:
+    await until(cluster.is_deserted, timeout_s=DEADLINE_S)
+
+
 def test_a_thread_whose_end_fails_answers_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     raised: list[BaseException | None] = []
     monkeypatch.setattr(threading, "excepthook", lambda arguments: raised.append(arguments.exc_value))
@@ -505,6 +562,7 @@ def test_a_thread_whose_end_fails_answers_everybody(monkeypatch: pytest.MonkeyPa
         await asyncio.Event().wait()
 
     thread = LoopThread(on_end=fail, end_timeout_s=patient(DEADLINE_S))
+    thread.start()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(thread.call, wait)
         wait_blocking(lambda: thread._calls or None, timeout_s=DEADLINE_S, what="a call in another thread")

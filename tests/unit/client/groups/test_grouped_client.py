@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.fake_member import fake_cluster, session_event
-from trimaran.client import ClientConfig, GroupedClient
-from trimaran.service_api.errors import SessionClosedError
+from trimaran.client import ClientConfig, GroupedClient, RejectedError
+from trimaran.service_api.errors import ClusterTimeoutError, SessionClosedError
 from trimaran.service_api.wire.session import EventCode
 
 
@@ -27,3 +27,14 @@ async def test_a_session_opens_again_where_the_members_have_moved_to() -> None:
 
             assert before.is_closed
             assert after.leader_member_id == 1
+
+
+async def test_the_limit_of_a_call_holds_for_the_session_that_it_opens() -> None:
+    async with fake_cluster(1) as cluster:
+        cluster.leader_member.is_answering = False
+        config = ClientConfig(endpoints=(cluster.leader_member.endpoint,), connect_timeout_s=600.0)
+        async with GroupedClient.connect(group_count=1, config=config) as groups:
+            with pytest.raises(RejectedError, match=r"timeout_s=0\.05"):
+                await groups.request("a", b"x", timeout_s=0.05)
+            with pytest.raises(ClusterTimeoutError, match=r"timeout_s=0\.05"):
+                await groups.query("a", b"x", timeout_s=0.05)

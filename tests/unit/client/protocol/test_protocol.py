@@ -253,7 +253,7 @@ class TestConnecting:
 
 
 class TestOpen:
-    def test_ok_opens_the_session_and_binds_the_other_connections_with_a_keep_alive(self) -> None:
+    def test_ok_opens_the_session_and_binds_every_connection_with_a_keep_alive(self) -> None:
         dialogue = Dialogue()
         dialogue.up(0, 1)
         correlation_id = dialogue.correlation_id(0)
@@ -264,7 +264,7 @@ class TestOpen:
         protocol = dialogue.protocol
         assert (protocol.state, protocol.leader_member_id) == (ClientState.OPEN, 0)
         assert (protocol.session.cluster_session_id, protocol.session.leadership_term_id) == (7, 4)
-        assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[], [keep_alive(4)], [keep_alive(4)]]
+        assert [dialogue.sent(member_id) for member_id in ENDPOINTS] == [[keep_alive(4)]] * 3
         assert dialogue.listener.calls == [("event", EventCode.OK, ENDPOINTS_TEXT)]
 
     @pytest.mark.parametrize(("timeout_ms", "interval_ms"), [(10_000, 2_500), (400, 100), (0, 1_000)])
@@ -276,7 +276,7 @@ class TestOpen:
         correlation_id = dialogue.correlation_id(0)
         dialogue.say(0, SessionLimits(max_message_length=1 << 20, session_timeout_ms=timeout_ms))
         dialogue.say(0, session_event(EventCode.OK, correlation_id=correlation_id, term=4, detail=ENDPOINTS_TEXT))
-        assert dialogue.sent(0) == []
+        assert dialogue.sent(0) == [keep_alive(4)]
 
         dialogue.wait(interval_ms * MS - 1)
         assert dialogue.sent(0) == []
@@ -289,7 +289,7 @@ class TestOpen:
         correlation_id = dialogue.correlation_id(0)
         dialogue.say(0, SessionLimits(max_message_length=1 << 20, session_timeout_ms=10_000))
         dialogue.say(0, session_event(EventCode.OK, correlation_id=correlation_id, term=4, detail=ENDPOINTS_TEXT))
-        assert dialogue.sent(0) == []
+        assert dialogue.sent(0) == [keep_alive(4)]
 
         dialogue.wait(500 * MS)
 

@@ -9,7 +9,13 @@ from tests.unit.client.fake_member import new_leader_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import QueryRefusedError
 from trimaran.client.protocol.queries import PendingQuery, QueryOptions, QueryResult
-from trimaran.service_api.errors import BackPressureError, ClusterError, LocalProtocolError, SessionClosedError
+from trimaran.service_api.errors import (
+    BackPressureError,
+    ClusterError,
+    ClusterTimeoutError,
+    LocalProtocolError,
+    SessionClosedError,
+)
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
 from trimaran.service_api.wire.message import Message
 from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
@@ -63,6 +69,33 @@ def test_linearizable_query_goes_to_the_leader() -> None:
 
     assert asked == [0]
     assert asking.outcomes == [QueryResult(b"answer", 640, 0.03, MemberId(0))]
+
+
+@pytest.mark.parametrize(
+    ("options", "is_member_1_down", "facts"),
+    [
+        (QueryOptions(limit_s=5), False, "member 0: asked"),
+        (QueryOptions(max_staleness_ns=1, read_from=1, limit_s=5), False, "member 1: "),
+        (QueryOptions(max_staleness_ns=1, read_from=1, limit_s=5), True, "member 1: reset"),
+        (QueryOptions(max_staleness_ns=1, read_from=9, limit_s=5), False, "member 9: not a member"),
+    ],
+)
+def test_a_query_ends_with_its_time_and_says_who_was_asked(
+    options: QueryOptions, is_member_1_down: bool, facts: str
+) -> None:
+    asking = Asking()
+    if is_member_1_down:
+        asking.dialogue.down(1, "reset")
+
+    asking.ask(options)
+    asking.dialogue.wait(4_999 * MS)
+    assert asking.outcomes == []
+    asking.dialogue.wait(1 * MS)
+
+    (error,) = asking.outcomes
+    assert isinstance(error, ClusterTimeoutError)
+    assert "timeout_s=5" in str(error)
+    assert facts in str(error)
 
 
 def test_answer_to_another_session_or_query_is_nobodys() -> None:

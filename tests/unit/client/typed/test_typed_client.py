@@ -20,12 +20,17 @@ from tests.unit.service_api.typed.bank import (
     Paid,
     Withdraw,
 )
-from trimaran import ClusterClient, RequestFailedError
+from trimaran import ClusterClient, RejectedError, RequestFailedError
 from trimaran.client import QueryResult
 from trimaran.client.typed import TypedClient, asks, calls
 from trimaran.client.typed.exchange import read_error
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.service_api.errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.errors import (
+    ClusterTimeoutError,
+    ConfigurationError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.typed import Command, Query, Reply, ServiceError
 from trimaran.service_api.typed.service import _encode_error
@@ -70,6 +75,30 @@ def test_commands_queries_errors_and_events_go_on_with_the_next_leader(memory: M
             await bank.annotate("a", "oops", is_mistaken=True)
         await memory.restart(dead)
         await memory.assert_identical()
+
+    memory.run(test())
+
+
+def test_a_limit_holds_for_the_first_use_of_a_class(memory: MemoryCluster) -> None:
+    """The directory and the schema come before the message, and another first use may be before both."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        bank = BankClient(await memory.connect())
+        memory.partition(["client"], [0, 1, 2])
+        before, begun_s = asyncio.ensure_future(bank.call(Annotate("a", "x"), timeout_s=4)), loop.time()
+        await asyncio.sleep(0)
+
+        with pytest.raises(RejectedError, match=r"Deposit .*timeout_s=1"):
+            await bank.call(Deposit("a", 5), timeout_s=1)
+        with pytest.raises(ClusterTimeoutError, match=r"BalanceOf .*timeout_s=1"):
+            await bank.ask(BalanceOf("a"), timeout_s=1)
+        assert loop.time() - begun_s < 2.1
+        assert not before.done()
+
+        memory.heal()
+        await before
+        assert await bank.deposit("a", amount=5) == Balance(5)
 
     memory.run(test())
 

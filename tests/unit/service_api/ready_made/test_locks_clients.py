@@ -100,6 +100,42 @@ def test_a_lease_is_renewed_and_is_lost_when_no_leader_answers() -> None:
         cluster.run(test())
 
 
+@pytest.mark.parametrize("cut_after_s", [0.0, 0.1, 1.2])
+def test_a_lease_is_lost_by_the_clock_before_another_has_the_lock(cut_after_s: float) -> None:
+    """Also before the first renewal, which has the schema of its class put in the log."""
+    with MemoryCluster(LockService) as cluster:
+
+        async def test() -> None:
+            loop = asyncio.get_running_loop()
+            locks = LocksClient(await cluster.connect())
+            asked_s = loop.time()
+            held = await locks.acquire("a", lease_s=3)
+            await asyncio.sleep(cut_after_s)
+            cluster.partition(["client"], [0, 1, 2])
+            async with asyncio.timeout_at(asked_s + cut_after_s + 3.01):
+                await held.lost.wait()
+            assert await held.release() is False
+
+        cluster.run(test())
+
+
+def test_a_lock_whose_grant_took_longer_than_its_lease_is_lost_at_once() -> None:
+    with MemoryCluster(LockService) as cluster:
+
+        async def test() -> None:
+            locks = LocksClient(await cluster.connect())
+            await locks.acquire("b")
+            asked = asyncio.ensure_future(locks.acquire("a", lease_s=0.5))
+            await asyncio.sleep(0)
+            cluster.partition(["client"], [0, 1, 2])
+            await asyncio.sleep(1)
+            cluster.heal()
+            held = await asked
+            assert held.lost.is_set()
+
+        cluster.run(test())
+
+
 def test_a_lock_is_lost_with_its_session() -> None:
     with MemoryCluster(LockService) as cluster:
 

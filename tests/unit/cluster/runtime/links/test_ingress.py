@@ -42,15 +42,24 @@ from trimaran.service_api.types import (
     MemberId,
     TermId,
 )
-from trimaran.service_api.wire.frame import TYPE_STATUS, encode_frame, encode_message, unpack_header
+from trimaran.service_api.wire.frame import (
+    TYPE_STATUS,
+    encode_frame,
+    encode_message,
+    iter_whole_messages,
+    unpack_header,
+)
 from trimaran.service_api.wire.link_frames import SetupFrame
 from trimaran.service_api.wire.queries import QueryRequest
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
+    NULL_CORRELATION_ID,
     REFUSED_BY_SETTING,
     REFUSES_MESSAGES,
     REFUSES_REQUESTS,
+    AskingKeepAlive,
     EventCode,
+    KeepAliveAnswer,
     SessionCloseRequest,
     SessionConnectRequest,
     SessionEvent,
@@ -209,6 +218,62 @@ def test_keep_alive_that_tells_nothing_new_is_no_event_and_counts_as_activity(
 
     assert owner.posted == []
     assert ingress.last_activity_ns(client.connection.connection_id) == owner.now_ns
+
+
+def answers(client: Client) -> list[KeepAliveAnswer]:
+    """Take the answers to keep-alives that a client was sent."""
+    written, client.transport.written = bytes(client.transport.written), bytearray()
+    return [KeepAliveAnswer.decode(encoded) for _, encoded in iter_whole_messages(written)]
+
+
+def ask(client: Client, number: int) -> None:
+    asking = AskingKeepAlive(**dict(keep_alive()), correlation_id=CorrelationId(number))
+    client.send(control(asking))
+
+
+@pytest.mark.parametrize("is_leader", [True, False])
+def test_a_keep_alive_that_asks_is_answered_with_whether_the_member_leads(
+    owner: FakeIngressOwner, ingress: Ingress, is_leader: bool
+) -> None:
+    client = Client(ingress)
+    if not is_leader:
+        owner.publisher = None
+
+    ask(client, 17)
+
+    assert answers(client) == [KeepAliveAnswer(correlation_id=CorrelationId(17), is_leader=int(is_leader))]
+    assert [type(event) for event in owner.posted] == [ev.ClientKeepAlive]
+
+
+def test_a_client_that_does_not_ask_gets_no_answer(owner: FakeIngressOwner, ingress: Ingress) -> None:
+    """Aeron's has no such message."""
+    client = Client(ingress)
+
+    client.send(control(keep_alive()))
+    ingress.pause()
+    owner.now_ns += 5_000_000_000
+    ingress.look()
+
+    assert client.transport.written == b""
+
+
+def test_clients_that_are_not_read_for_long_are_told_that_the_member_runs(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    ask(client, 17)
+    answers(client)
+
+    ingress.pause()
+    ingress.look()
+    assert answers(client) == []
+    owner.now_ns += 1_000_000_000
+    ingress.pause()
+    ingress.look()
+    assert answers(client) == [KeepAliveAnswer(correlation_id=NULL_CORRELATION_ID, is_leader=1)]
+    ingress.resume()
+    ingress.look()
+    assert answers(client) == []
 
 
 def test_control_message_between_session_messages_keeps_its_place(owner: FakeIngressOwner, ingress: Ingress) -> None:
