@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -45,7 +45,8 @@ from ...core.log.recording_log import RecordedSnapshot
 from ...core.log.shipped_snapshot import check_offer
 from ...documents.backup_query import BackupAnswer, ask_for_backup
 from ...runtime.ground.host import Host
-from .choosing import FoundSource, find_source
+from ...settings.member_endpoints import MemberEndpoints
+from .choosing import FoundSource, NoSourceError, find_source
 from .directory import BackupDirectory
 from .new_terms import find_first_unknown_term
 from .settings import BackupSettings
@@ -216,15 +217,19 @@ class BackupAgent:
 
     async def _choose(self) -> FoundSource:
         settings, directory = self._settings, self.directory
-        found = await find_source(
-            self._members,
-            settings.source,
-            cluster_id=directory.cluster_id,
-            recorded_position=directory.recorded_position,
-            avoided=self._avoided,
-            network=self._network,
-            timeout_s=settings.answer_timeout_s,
-        )
+        try:
+            found = await find_source(
+                self._members,
+                settings.source,
+                cluster_id=directory.cluster_id,
+                recorded_position=directory.recorded_position,
+                avoided=self._avoided,
+                network=self._network,
+                timeout_s=settings.answer_timeout_s,
+            )
+        except NoSourceError as error:
+            await self._learn_members(error.informed)
+            raise
         cluster_id = parse_cluster_id(found.status.cluster_id or "")
         if cluster_id == NULL_CLUSTER_ID:
             raise ClusterError(f"member {found.member.member_id} does not know its cluster yet")
@@ -232,15 +237,32 @@ class BackupAgent:
         self._note_commit(found.commit_position)
         return found
 
-    async def _ask(self, source: FoundSource) -> BackupAnswer:
+    async def _learn_members(self, informed: Sequence[MemberEndpoints]) -> None:
+        """Learn where the members are now: what was learned last may have been undone since, or they have moved.
+
+        From one that knows, or else from the settings.
+        """
+        for member in informed:
+            try:
+                await self._ask_member(member)
+            except ClusterError:
+                continue
+            return
+        self._members = self._settings.members
+
+    async def _ask_member(self, member: MemberEndpoints) -> BackupAnswer:
         answer = await ask_for_backup(
-            source.member.consensus,
+            member.consensus,
             cluster_id=self.directory.cluster_id,
             network=self._network,
             timeout_s=self._settings.answer_timeout_s,
         )
         if answer.members:
             self._members = answer.members
+        return answer
+
+    async def _ask(self, source: FoundSource) -> BackupAnswer:
+        answer = await self._ask_member(source.member)
         self._next_query_ms = self._clock.epoch_time() + int(self._settings.query_interval_s * 1_000)
         return answer
 

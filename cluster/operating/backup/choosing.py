@@ -26,6 +26,15 @@ class BackupSource(StrEnum):
     ANY = "any"
 
 
+class NoSourceError(ClusterError):
+    """No member can be copied from."""
+
+    def __init__(self, message: str, informed: Sequence[MemberEndpoints] = ()) -> None:
+        super().__init__(message)
+        self.informed = informed
+        """Members of the cluster that are in a term all the same: they know where the others are. Newest first."""
+
+
 @dataclass(slots=True, frozen=True)
 class FoundSource:
     """A member that can be used, and what all of them said."""
@@ -53,7 +62,7 @@ async def find_source(
     Members that failed before are `avoided` while there is another.
 
     Raises:
-        ClusterError: no member can be used; it says what each of them answered.
+        NoSourceError: no member can be used; it says what each of them answered.
     """
 
     async def ask(member: MemberEndpoints) -> MemberStatus | str:
@@ -77,7 +86,11 @@ async def find_source(
     ]
     if not usable:
         told = "; ".join(f"member {member.member_id}: {_describe(status)}" for member, status in answers)
-        raise ClusterError(f"no member to copy from: wanted={wanted} recorded_position={recorded_position}: {told}")
+        informed = sorted((each for each in statuses if is_in_term(each[1])), key=lambda each: -each[1].commit_position)
+        raise NoSourceError(
+            f"no member to copy from: wanted={wanted} recorded_position={recorded_position}: {told}",
+            [member for member, _ in informed],
+        )
 
     def rank(found: tuple[MemberEndpoints, MemberStatus]) -> tuple[bool, bool, int]:
         member, status = found

@@ -296,6 +296,20 @@ def test_what_is_not_committed_never_reaches_a_backup() -> None:
         assert backup.status.recorded_position == committed
 
 
+def test_a_leader_that_is_not_where_it_was_is_found_by_what_the_others_know() -> None:
+    """A move that was learned and then undone left a backup without a source for ever (seed 1080 of the simulator)."""
+    with backed_up() as (small, backup):
+        small.send(20)
+        leader_id = small.leader.member_id
+        moved = tuple(
+            each.model_copy(update={"consensus": f"member-{each.member_id}:9"}) if each.member_id == leader_id else each
+            for each in backup.settings.members
+        )
+        backup.start(members=moved, source=BackupSource.LEADER)
+
+        assert backup.catch_up().recorded_position == commit_position(small)
+
+
 @pytest.mark.parametrize("other_count", [0, 1, 2])
 def test_a_backup_that_was_away_too_long_stands_beside_the_one_that_is_begun(other_count: int) -> None:
     """What comes next is gone on all members: `run_backup` puts the directory aside, whole as it is.
