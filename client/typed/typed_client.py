@@ -190,3 +190,17 @@ class TypedConnecting(Generic[C]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._below.__aexit__(kind, error, trace)
+
+
+def client_for(cluster: ClusterClient, service: str) -> TypedClient:
+    """Make a client of one service by its name, over a session that is open."""
+    kind: type[TypedClient] = type("TypedClient", (TypedClient,), {}, service=service)
+    return kind(cluster)
+
+
+async def route_of(client: TypedClient, message: type) -> Route:
+    """Return how a class of messages is sent; its schema is in the log then. What it raises, `TypedClient.call` raises.
+
+    For a command that goes within another request.
+    """
+    return client._known_route(message) or await client._find_route(message)

@@ -129,6 +129,10 @@ class DoubledService(ClusteredService):
         """Say which derived value is another one than a start would make of the state."""
         return self.service.find_drift()
 
+    def outbox_counts(self) -> Sequence[tuple[str, int, int]]:
+        """Count the effects of each outbox."""
+        return self.service.outbox_counts()
+
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query."""
         return self.service.on_query(payload)

@@ -6,6 +6,7 @@ journal          what was there before a message              attributes what wo
 state_dicts      dicts that write down what they change       value_checks whether a value is of its type
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
+outboxes         effects outside, as declared state           handler_cluster `ctx.cluster`, whose calls wait
 """
 
 from .context import Context as Context
@@ -16,9 +17,11 @@ from .handlers import handles as handles
 from .handlers import on_timer as on_timer
 from .handlers import upcasts as upcasts
 from .messages import Command as Command
+from .messages import Effect as Effect
 from .messages import Event as Event
 from .messages import Query as Query
 from .messages import Reply as Reply
 from .messages import ServiceError as ServiceError
 from .messages import TimerMessage as TimerMessage
+from .outboxes import outbox as outbox
 from .service import TypedService as TypedService

@@ -12,23 +12,23 @@ from tests.system.cluster_process import SystemCluster
 from tests.waiting import patient
 from trimaran.client import ClusterClient
 from trimaran.client.outbox_worker import OutboxWorker
-from trimaran.service_api.outbox import Effect
+from trimaran.service_api.outbox import PendingEffect
 
 pytestmark = pytest.mark.slow
 
-SERVICE = "tests.unit.cluster.subscriptions.shop:Shop"
+SERVICE = "tests.unit.client.outbox.plain_shop:Shop"
 ORDER_COUNT = 60
 
 
 async def test_effects_happen_while_leaders_and_workers_are_killed(data_dir: Path) -> None:
-    done: list[Effect] = []
+    done: list[PendingEffect[bytes]] = []
     async with SystemCluster(data_dir, service=SERVICE) as cluster:
         leadership = await cluster.wait_for_leader()
         async with ClusterClient.connect(cluster.endpoints) as client:
             for number in range(0, 2 * ORDER_COUNT, 2):
                 await client.request(b"%d" % number, timeout_s=patient(60))
 
-        async def handle(effect: Effect) -> None:
+        async def handle(effect: PendingEffect[bytes]) -> None:
             done.append(effect)
             if len(done) == 20:
                 cluster.members[leadership.leader_member_id].kill()

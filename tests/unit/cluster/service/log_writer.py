@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
@@ -94,6 +94,9 @@ class FakeRequests:
 
     def offer(self, service_id: int, payload: bytes) -> None:
         self.told.append(("offer", service_id, payload))
+
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        self.told.append(("check room", service_id, *lengths))
 
     def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
         self.told.append(("service message", session_id, bytes(payload)))
