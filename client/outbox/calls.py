@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from ...service_api.errors import LocalProtocolError, RemoteProtocolError
 from ...service_api.outbox.effects import BEGINNING
 from ...service_api.outbox.protocol import (
@@ -21,7 +23,8 @@ from ...service_api.outbox.protocol import (
 )
 from ...service_api.service_directory import ServiceEntry, decode_directory
 from ...service_api.typed import Effect
-from ...service_api.typed.codec import MessageCodec, schema_from_bytes
+from ...service_api.payloads import encode_payload
+from ...service_api.typed.codec import READ_ANY, MessageCodec, schema_from_bytes
 from ...service_api.wire.payload_header import schemas_query
 from ..cluster_client import ClusterClient
 from ..errors import QueryRefusedError
@@ -93,7 +96,7 @@ class OutboxCalls:
     async def _find_typed_services(self) -> list[ServiceEntry]:
         """Return the typed services; nothing where there is none."""
         try:
-            return decode_directory((await self._query(schemas_query(), None)))
+            return decode_directory(await self._query(schemas_query(), None))
         except (QueryRefusedError, RemoteProtocolError):
             return []
 
@@ -154,3 +157,13 @@ class EffectReader:
             schema = schema_from_bytes(facts.schema)
             self._schema, self._older = facts.schema, None if schema == codec.schema else schema
         return codec.decode(row.payload) if self._older is None else codec.decode_older(row.payload, self._older)
+
+
+def describe_effect(row: EffectRow, facts: OutboxFacts) -> dict[str, Any]:
+    """Return an effect as JSON can hold it, without its class: the fields by their names; of bytes text, or base64."""
+    if not facts.schema:
+        payload, encoding = encode_payload(row.payload)
+        return {"effect": payload, "effect_encoding": encoding}
+    names = [name for name, _, _ in schema_from_bytes(facts.schema)["fields"]]
+    values = READ_ANY.decode(row.payload)
+    return {"effect": msgspec.to_builtins(dict(zip(names, values, strict=True)))}

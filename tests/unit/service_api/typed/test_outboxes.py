@@ -389,7 +389,7 @@ def test_a_handler_for_whose_messages_there_is_no_room_sends_nothing(monkeypatch
 @pytest.mark.parametrize("what", [each for each in CALLS if each not in ("session", "close", "close by id")])
 def test_a_query_sends_nothing(what: str) -> None:
     harness = TypedHarness(Doer)
-    assert harness.client
+    assert harness.client.close_reason is None
 
     with pytest.raises(LocalProtocolError, match="a query"):
         harness.ask(See(what))
