@@ -54,9 +54,9 @@ class OutboxWorker:
         async with ClusterClient.connect(endpoints) as cluster:
             await OutboxWorker(cluster, charge).run()
 
-    An effect whose handler raises is tried again after pauses of its own, from `first_pause_s` on, each twice as long as
-    the one before, up to `pause_limit_s`. While other effects are done, the receiver is there: then a pause is at most
-    twice `first_pause_s`. After `attempt_limit` attempts the worker gives it up: it stays in the
+    An effect whose handler raises is tried again after pauses of its own, from `first_pause_s` on, each twice as long
+    as the one before, up to `pause_limit_s`. While other effects are done, the receiver is there: then a pause is at
+    most twice `first_pause_s`. After `attempt_limit` attempts the worker gives it up: it stays in the
     service's state until an operator retries or drops it (`trimaran outbox`).
 
     By default effects are done in order, one at a time, and those behind one that fails wait. With `concurrency` up to

@@ -21,9 +21,9 @@ from ...service_api.outbox.protocol import (
     decode_outbox_message,
     encode_outbox_message,
 )
+from ...service_api.payloads import encode_payload
 from ...service_api.service_directory import ServiceEntry, decode_directory
 from ...service_api.typed import Effect
-from ...service_api.payloads import encode_payload
 from ...service_api.typed.codec import READ_ANY, MessageCodec, schema_from_bytes
 from ...service_api.wire.payload_header import schemas_query
 from ..cluster_client import ClusterClient

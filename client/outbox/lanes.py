@@ -1,8 +1,8 @@
-"""Which effect a worker does next: those of one lane one after the other, each at the time when it is due. No I/O.
+"""Which effect a worker does next: those of one lane one after the other, each when it is due. No I/O.
 
-A worker reads all that is pending again and again, in walks. Between a question and its answer an effect may be settled,
-so an answer may name what is settled already. Invariant: an effect that was settled after a walk began is not taken in
-from that walk.
+A worker reads all that is pending again and again, in walks. Between a question and its answer an effect may be
+settled, so an answer may name what is settled already. Invariant: an effect that was settled after a walk began is not
+taken in from that walk.
 """
 
 from __future__ import annotations

@@ -274,8 +274,8 @@ class QueueClient(TypedClient, service="queue"):
         """Run a handler for each message, `concurrency` at a time, until `stop` is set; those that run then end first.
 
         A job is acknowledged when its handler returns, and fails when it raises, which is logged; `on_failure` is
-        told. Its lease is extended as long as the handler runs. If the lease is lost all the same, the handler is cancelled. A handler may
-        settle its job itself.
+        told. Its lease is extended as long as the handler runs. If the lease is lost all the same, the handler is
+        cancelled. A handler may settle its job itself.
 
         Raises:
             SessionClosedError: the session has ended. Handlers are cancelled.

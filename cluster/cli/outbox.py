@@ -113,9 +113,7 @@ def drop_effects(
     _run(partial(_settle, SettledAs.DROPPED, _keys_of(keys, is_all)), name, service, settings, user, timeout)
 
 
-def _run(
-    work: Work, name: str, service_id: int | None, settings: dict[str, Any], user: str, timeout_s: float
-) -> None:
+def _run(work: Work, name: str, service_id: int | None, settings: dict[str, Any], user: str, timeout_s: float) -> None:
     """Find the outboxes, and do something with them.
 
     Raises:
@@ -157,9 +155,7 @@ def _parse_key(text: str) -> EffectKey:
     return EffectKey(int(position), int(number))
 
 
-async def _read_effects(
-    calls: OutboxCalls, outbox: FoundOutbox, is_given_up: bool, limit: int
-) -> list[dict[str, Any]]:
+async def _read_effects(calls: OutboxCalls, outbox: FoundOutbox, is_given_up: bool, limit: int) -> list[dict[str, Any]]:
     effects: list[dict[str, Any]] = []
     if limit <= 0:
         return effects

@@ -250,7 +250,9 @@ class Context:
             deadline_ns = self.time_ns + delay // timedelta(microseconds=1) * 1_000
         deadline = -(-deadline_ns // _NS[self._cluster.time_unit])
         if not -_DEADLINE_LIMIT <= deadline < _DEADLINE_LIMIT:
-            raise LocalProtocolError(f"schedule: deadline={deadline} expected a number of 64 bits: after={after} at={at}")
+            raise LocalProtocolError(
+                f"schedule: deadline={deadline} expected a number of 64 bits: after={after} at={at}"
+            )
         timer_id = self._service.keep_timer(message)
         self._calls.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
         return timer_id

@@ -87,9 +87,9 @@ def outbox(*, effect_limit: int = EFFECT_LIMIT) -> Any:
         class Shop(TypedService):
             payments: Outbox[Charge] = outbox()
 
-    A handler adds with `ctx.effect(Charge(5, 20))` or `self.payments.add(Charge(5, 20))`. If the handler raises, nothing
-    was added. A worker does the effects: `trimaran.OutboxWorker`. At most `effect_limit` are kept, those that were given
-    up among them; a handler that adds one more gets a `BackPressureError`.
+    A handler adds with `ctx.effect(Charge(5, 20))` or `self.payments.add(Charge(5, 20))`. If the handler raises,
+    nothing was added. A worker does the effects: `trimaran.OutboxWorker`. At most `effect_limit` are kept, those that
+    were given up among them; a handler that adds one more gets a `BackPressureError`.
     """
     return OutboxField(effect_limit)
 

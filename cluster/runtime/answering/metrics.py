@@ -535,8 +535,8 @@ METRICS: Final = (
     MetricRow(
         "trimaran_outbox_effects",
         "gauge",
-        "effects in the outboxes of the services, as this member has them: `pending`, or `given_up` by a worker until an "
-        "operator retries or drops them",
+        "effects in the outboxes of the services, as this member has them: `pending`, or `given_up` by a worker until "
+        "an operator retries or drops them",
         _outboxes,
         ("service_id", "outbox", "state"),
     ),

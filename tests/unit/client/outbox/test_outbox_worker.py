@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -130,7 +131,7 @@ def test_an_effect_that_fails_pauses_alone_and_twice_as_long_each_time(memory: M
             pause_limit_s=0.4,
         )
         await until(memory, lambda: is_empty(memory), worker)
-        pauses_s = [round(after - before - 0.01, 3) for before, after in zip(times_s, times_s[1:], strict=False)]
+        pauses_s = [round(after - before - 0.01, 3) for before, after in pairwise(times_s)]
         assert pauses_s == pytest.approx([0.1, 0.2, 0.4, 0.4, 0.4], abs=0.01)
         assert receiver.counts() == {seat: 6 if seat == 3 else 1 for seat in range(8)}
         assert receiver.calls[-1].payload.seat == 3, "the others did not wait"
@@ -177,6 +178,7 @@ def test_effects_of_one_order_key_are_done_in_order(memory: MemoryCluster, concu
 
 def test_a_poisoned_effect_is_given_up_and_blocks_the_others_no_more(logged: MemoryCluster) -> None:
     memory = logged
+
     async def test() -> None:
         await buy(memory, 5)
         receiver = Receiver(lambda effect: effect.payload.seat == 1)
@@ -267,6 +269,7 @@ def test_a_result_that_the_service_refuses_is_logged_and_the_effect_is_settled(
     logged: MemoryCluster, receipt: str, event: str, facts: str
 ) -> None:
     memory = logged
+
     async def test() -> None:
         await buy(memory, 1)
 

@@ -287,7 +287,7 @@ def test_an_outbox_is_not_assigned() -> None:
         def ambiguous(self, ctx: Context, message: Charged) -> None:
             self.jobs = self.more
 
-    with pytest.raises(LocalProtocolError, match="jobs.*add"):
+    with pytest.raises(LocalProtocolError, match=r"jobs.*add"):
         TypedHarness(Assigning).call(Charged(1, ""))
 
 
