@@ -34,7 +34,17 @@ from trimaran.cluster.testing.machines import ServiceModel, service_machine
 from trimaran.service_api import ClusteredService
 from trimaran.service_api.outbox.outbox import Outbox
 from trimaran.service_api.snapshots.pieces import encode_pieces, read_pieces
-from trimaran.service_api.typed import Command, Context, Reply, ServiceError, TypedService, handles, state
+from trimaran.service_api.typed import (
+    Command,
+    Context,
+    Effect,
+    Reply,
+    ServiceError,
+    TypedService,
+    handles,
+    outbox,
+    state,
+)
 from trimaran.service_api.wire.session import EventCode
 
 ROOT = Path(__file__).parent.parent
@@ -393,6 +403,8 @@ RUN: dict[Example, Callable[[str], Any]] = {
     (f"{_TYPED}/declared_state.py", ""): define,
     (f"{_TYPED}/messages.py", ""): define,
     (f"{_TYPED}/messages.py", "ServiceError"): run_raising,
+    (f"{_TYPED}/outboxes.py", ""): partial(define, outbox=outbox, Charge=type("Charge", (Effect,), {})),
+    (f"{_TYPED}/outboxes.py", "outbox"): partial(define, outbox=outbox, Effect=Effect),
     (f"{_TYPED}/service.py", ""): define,
     **{
         (_CLIENT, name): run_client

@@ -160,7 +160,7 @@ def test_what_is_none_of_its_messages_is_left_to_the_service_or_named() -> None:
         outbox.on_request(header + bytes(5))
     with pytest.raises(RemoteProtocolError, match="payload of 15 bytes expected a EffectsQuestion"):
         outbox.on_query(header + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="bytes expected an effect"):
+    with pytest.raises(RemoteProtocolError, match="of an outbox"):
         outbox.load(SNAPSHOT_MARK + bytes(5))
     with pytest.raises(LocalProtocolError, match="call attach"):
         outbox.add(b"")
