@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .groups.group import Group
@@ -155,6 +155,17 @@ class Cluster(Protocol):
                 setting `service_queue_limit_bytes`; raised at the same position on every member.
             LocalProtocolError: the payload is larger than the log's largest message, or the call is not legal in this
                 callback.
+        """
+
+    def check_room(self, lengths: Sequence[int]) -> None:
+        """Make sure that messages of these lengths, in bytes, can all be offered or published by this callback now.
+
+        The length of an event counts with its topic: `encode_topic_message`. A typed service asks before it sends what
+        a handler wants sent, so that it sends all or nothing.
+
+        Raises:
+            BackPressureError: as for `offer`.
+            LocalProtocolError: the call is not legal in this callback.
         """
 
     def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:

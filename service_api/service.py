@@ -9,7 +9,7 @@ message.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from .cluster import Cluster, SnapshotImage, SnapshotPublication
@@ -163,6 +163,13 @@ class ClusteredService:
         A `TypedService` knows what is derived; any other service has nothing to say.
         """
         return None
+
+    def outbox_counts(self) -> Sequence[tuple[str, int, int]]:
+        """Return the name of each outbox, and how many effects are pending and given up: for the member's metrics.
+
+        A `TypedService` counts what it declares. It is called between log entries; change nothing.
+        """
+        return ()
 
     @property
     def has_state_hash(self) -> bool:

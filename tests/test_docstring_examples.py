@@ -35,7 +35,18 @@ from trimaran.service_api import ClusteredService
 from trimaran.service_api.connecting import Connecting
 from trimaran.service_api.outbox.outbox import Outbox
 from trimaran.service_api.snapshots.pieces import encode_pieces, read_pieces
-from trimaran.service_api.typed import Command, Context, Reply, ServiceError, TypedService, derived, handles, state
+from trimaran.service_api.typed import (
+    Command,
+    Context,
+    Effect,
+    Reply,
+    ServiceError,
+    TypedService,
+    derived,
+    handles,
+    outbox,
+    state,
+)
 from trimaran.service_api.wire.session import EventCode
 
 ROOT = Path(__file__).parent.parent
@@ -367,6 +378,8 @@ RUN: dict[Example, Callable[[str], Any]] = {
     (f"{_TYPED}/declared_state.py", "derived"): define,
     (f"{_TYPED}/messages.py", ""): define,
     (f"{_TYPED}/messages.py", "ServiceError"): run_raising,
+    (f"{_TYPED}/outboxes.py", ""): partial(define, outbox=outbox, Charge=type("Charge", (Effect,), {})),
+    (f"{_TYPED}/outboxes.py", "outbox"): partial(define, outbox=outbox, Effect=Effect),
     (f"{_TYPED}/service.py", ""): define,
     **{
         (_CLIENT, name): run_client

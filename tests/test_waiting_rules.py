@@ -18,6 +18,7 @@ TESTS: Final = ROOT / "tests"
 
 VIRTUAL_TIME: Final = (
     "simulation",
+    "unit/client/outbox",
     "unit/client/shared/test_shared_connection.py",
     "unit/client/test_total_restart.py",
     "unit/client/typed/test_typed_client.py",

@@ -20,6 +20,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from ...service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, SessionClosedError, first_leaf
 from ...service_api.ready_made.queue import (
     AckMessage,
@@ -68,6 +70,8 @@ _UNANSWERED: Final[tuple[type[ClusterError], ...]] = (ClusterTimeoutError, Indet
 # A session belongs to one process, so no two waiters of a session have one number.
 _WAITER_NUMBERS: Final = itertools.count(1)
 R = TypeVar("R")
+
+_log = structlog.get_logger(__name__)
 
 
 class QueueJob:
@@ -271,9 +275,9 @@ class QueueClient(TypedClient, service="queue"):
     ) -> None:
         """Run a handler for each message, `concurrency` at a time, until `stop` is set; those that run then end first.
 
-        A job is acknowledged when its handler returns, and fails when it raises; `on_failure` is told. Its lease is
-        extended as long as the handler runs. If the lease is lost all the same, the handler is cancelled. A handler may
-        settle its job itself.
+        A job is acknowledged when its handler returns, and fails when it raises, which is logged; `on_failure` is
+        told. Its lease is extended as long as the handler runs. If the lease is lost all the same, the handler is
+        cancelled. A handler may settle its job itself.
 
         Raises:
             SessionClosedError: the session has ended. Handlers are cancelled.
@@ -464,6 +468,7 @@ class QueueClient(TypedClient, service="queue"):
                     await handler(job)
                 except Exception as error:
                     failure = error
+                    _log.warning("queue.job_failed", job=repr(job), reason=repr(error), exc_info=error)
                 keeping.cancel()
         except* StaleReceiptError:
             is_lost = True

@@ -207,3 +207,18 @@ class TypedClient(ClosedAtExit):
             return result
         except QueryRefusedError as error:
             raise LocalProtocolError(f"the service is no TypedService: {error}") from error
+
+
+def client_for(cluster: ClusterClient, service: str) -> TypedClient:
+    """Make a client of one service by its name, over a session that is open."""
+    kind: type[TypedClient] = type("TypedClient", (TypedClient,), {}, service=service)
+    return kind(cluster)
+
+
+async def route_of(client: TypedClient, message: type) -> Route:
+    """Return how a class of messages is sent; its schema is in the log then. What it raises, `TypedClient.call` raises.
+
+    For a command that goes within another request.
+    """
+    route = client._known_route(message)
+    return (await client._find_route(message, None))[0] if route is None else route

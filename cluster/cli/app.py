@@ -173,6 +173,12 @@ COMMANDS: Final = {
         OPERATE,
         "trimaran feature-level raise --to 2 --config trimaran-data/cluster.toml",
     ),
+    "outbox": CliCommand(
+        "trimaran.cluster.cli.outbox:app",
+        "List, retry, drop effects that workers gave up.",
+        OPERATE,
+        "trimaran outbox list --config trimaran-data/cluster.toml",
+    ),
     "kv": CliCommand(
         "trimaran.cluster.cli.ready_made.kv:app",
         "Keys and values.",

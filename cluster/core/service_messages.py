@@ -120,18 +120,27 @@ class PendingServiceMessageTracker:
         """Leader: whether there is something to append, and room for it on its way."""
         return bool(self._unsent) and len(self._appended) < _IN_FLIGHT_LIMIT
 
-    def offer(self, payload: bytes) -> None:
-        """Take in a message of the service, unless the log has delivered its id already.
+    def check_room(self, lengths: Sequence[int]) -> None:
+        """Refuse if messages of these lengths cannot all be taken in.
 
         Raises:
             BackPressureError: too much is offered and not delivered; the same on every member.
         """
-        length = len(payload) + _MESSAGE_OVERHEAD_BYTES
+        length = sum(lengths) + len(lengths) * _MESSAGE_OVERHEAD_BYTES
         if self.queued_bytes + length > self.limit_bytes:
             raise BackPressureError(
                 f"too many offered bytes are not in the log yet: service_id={self.service_id} messages={len(self)} "
                 f"bytes={self.queued_bytes} limit={self.limit_bytes} offered={length}"
             )
+
+    def offer(self, payload: bytes) -> None:
+        """Take in a message of the service, unless the log has delivered its id already.
+
+        Raises:
+            BackPressureError: as `check_room`.
+        """
+        self.check_room((len(payload),))
+        length = len(payload) + _MESSAGE_OVERHEAD_BYTES
         session_id = self.next_service_session_id
         self.next_service_session_id = session_id + 1
         if session_id > self.log_service_session_id:

@@ -137,6 +137,10 @@ class DoubledService(ClusteredService):
         """A digest of the type of each field of the state, by name."""
         return self.service.state_types
 
+    def outbox_counts(self) -> Sequence[tuple[str, int, int]]:
+        """Count the effects of each outbox."""
+        return self.service.outbox_counts()
+
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query."""
         return self.service.on_query(payload)

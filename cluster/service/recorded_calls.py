@@ -7,7 +7,7 @@ callback of the second instance, since what it would do after that says nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol
@@ -332,6 +332,10 @@ class InstanceCluster:
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
         """Send a message through the log to every service of the cluster."""
         self._calls.make("offer", (payload,), lambda: self._cluster.offer(payload))
+
+    def check_room(self, lengths: Sequence[int]) -> None:
+        """Make sure that messages of these lengths can all be sent through the log now."""
+        self._calls.make("check_room", tuple(lengths), lambda: self._cluster.check_room(lengths))
 
     def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:
         """Send an event through the log to those who subscribe to a topic."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Protocol
 from uuid import UUID
@@ -35,6 +35,9 @@ class ModuleRequests(Protocol):
 
     def offer(self, service_id: int, payload: bytes) -> None:
         """Take in a message of a service for the log."""
+
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        """Refuse if messages of these lengths cannot all be taken in."""
 
 
 class ServiceContainer(Protocol):
@@ -191,6 +194,11 @@ class ServiceCluster:
         if is_topic_message(payload):
             raise LocalProtocolError(f"payload begins as a topic message does, {TOPIC_MARK!r}: use publish")
         self._send(payload)
+
+    def check_room(self, lengths: Sequence[int]) -> None:
+        """Make sure that messages of these lengths can all be sent through the log now."""
+        self._check_legal("check_room")
+        self._requests.check_room(self.service_id, lengths)
 
     def publish(self, topic: str, payload: bytes | bytearray | memoryview) -> None:
         """Send an event through the log to those who subscribe to a topic.

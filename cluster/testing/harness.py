@@ -389,6 +389,9 @@ class _Requests:
         self.schedule_timer, self.cancel_timer = harness.schedule_timer, harness.cancel_timer
         self.close_session, self.offer = harness.close_session, harness.take_offer
 
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        """Take any number of messages: each is delivered at once."""
+
 
 class _HarnessContainer(ClusteredServiceAgent):
     """The container of a member, with an ear at what is offered to clients and at errors."""

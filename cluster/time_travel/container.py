@@ -222,6 +222,10 @@ class _RecordedRequests:
         messages.offer(service_id, payload)
         self._recorder.record(OutputKind.OFFER, message_id, payload=payload)
 
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        """Refuse if messages of these lengths cannot all be taken in."""
+        self._module.service_messages.trackers[service_id].check_room(lengths)
+
 
 _ONLY_MEMBER: Final = Configuration.of_settings(
     [ConfiguredMember(MemberId(0), MemberKind.VOTER, ("-:1", "-:2", "-:3", "-:4", "-:5"))]

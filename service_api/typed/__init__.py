@@ -7,6 +7,7 @@ state_dicts      dicts that write down what they change       value_checks wheth
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
 state_fields     the declared state of versions, compared     message_texts  messages in words
+outboxes         effects outside, as declared state           handler_cluster `ctx.cluster`, whose calls wait
 """
 
 from . import message_texts as _message_texts  # noqa: F401  # says how messages of typed services are shown
@@ -18,9 +19,11 @@ from .handlers import handles as handles
 from .handlers import on_timer as on_timer
 from .handlers import upcasts as upcasts
 from .messages import Command as Command
+from .messages import Effect as Effect
 from .messages import Event as Event
 from .messages import Query as Query
 from .messages import Reply as Reply
 from .messages import ServiceError as ServiceError
 from .messages import TimerMessage as TimerMessage
+from .outboxes import outbox as outbox
 from .service import TypedService as TypedService

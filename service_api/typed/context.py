@@ -8,22 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from ..cluster import Cluster, ServiceLogger
 from ..errors import LocalProtocolError
+from ..outbox.effects import BEGINNING, EffectKey
 from ..session import ClientSession
-from ..types import TimeUnit
+from ..types import ClusterSessionId, TimeUnit
 from ..wire.topics import SCHEMA_TOPIC
-from .messages import Event, TimerMessage
+from .handler_cluster import HandlerCluster, HandlerSession, checked_payload
+from .messages import Effect, Event, TimerMessage
 
 _NS: Final = {TimeUnit.MILLIS: 1_000_000, TimeUnit.MICROS: 1_000, TimeUnit.NANOS: 1}
+_DEADLINE_LIMIT: Final = 1 << 63
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class EffectOwner(Protocol):
-    """What keeps the messages of timers, and knows the events: the service."""
+class MessageKeeper(Protocol):
+    """What keeps effects and the messages of timers, and knows the events: the service."""
 
     def encode_event(self, event: Event) -> bytes:
         """Write an event."""
@@ -37,15 +40,23 @@ class EffectOwner(Protocol):
     def drop_timer(self, timer_id: int) -> bool:
         """Forget a timer; False if there is none."""
 
+    def keep_effect(self, effect: Effect) -> EffectKey:
+        """Keep an effect in the outbox that takes it; gives its key."""
+
 
 class Context:
     """The log entry that is handled. It is the same on every member, and valid until the handler returns."""
 
-    def __init__(self, service: EffectOwner, cluster: Cluster) -> None:
+    def __init__(self, service: MessageKeeper, cluster: Cluster) -> None:
         self._service = service
         self._cluster = cluster
         self._session: ClientSession | None = None
-        self._effects: list[Callable[[], object]] = []
+        self._calls: list[Callable[[], object]] = []
+        """What is done when the handler has returned."""
+        self._logged_bytes: list[int] = []
+        """The lengths of the messages among these that go into the log."""
+        self._newest_effect = BEGINNING
+        self._handler_cluster: Any = HandlerCluster(self, cluster)  # Any: it hands on what it does not have
         self._random: Random | None = None
         self._is_query = False
         self.payload_limit_bytes: Final = cluster.payload_limit_bytes
@@ -59,14 +70,43 @@ class Context:
         self._session = session
         self._is_query = is_query
         self._random = None
-        if self._effects:
-            self._effects = []
+        if self._calls:
+            self._calls, self._logged_bytes = [], []
 
     def perform(self) -> None:
-        """Do what the handler has asked for."""
-        effects, self._effects = self._effects, []
-        for effect in effects:
-            effect()
+        """Do what the handler has asked for: all of it, or nothing.
+
+        Raises:
+            BackPressureError: there is no room in the log for all its messages.
+        """
+        if self._logged_bytes:
+            self._cluster.check_room(self._logged_bytes)
+        calls, self._calls, self._logged_bytes = self._calls, [], []
+        for call in calls:
+            call()
+
+    def defer(self, name: str, call: Callable[[], object], *, logged_bytes: int | None = None) -> None:
+        """Have something done when the handler has returned; of a message for the log, say its length.
+
+        Raises:
+            LocalProtocolError: a query is answered.
+        """
+        self._check_logged(name)
+        self._calls.append(call)
+        if logged_bytes is not None:
+            self._logged_bytes.append(logged_bytes)
+
+    def make_effect_key(self) -> EffectKey:
+        """Return the key of the next effect of the entry, whichever outbox it is in.
+
+        Raises:
+            LocalProtocolError: a query is answered.
+        """
+        self._check_logged("effect")
+        position, newest = self.position, self._newest_effect
+        number = newest.number + 1 if newest.log_position == position else 0
+        self._newest_effect = EffectKey(position, number)
+        return self._newest_effect
 
     # --- time and place
 
@@ -92,8 +132,9 @@ class Context:
 
     @property
     def cluster(self) -> Cluster:
-        """What an untyped service works with."""
-        return self._cluster
+        """What an untyped service works with; what a handler sends by it waits until the handler has returned."""
+        cluster: Cluster = self._handler_cluster
+        return cluster
 
     @property
     def random(self) -> Random:
@@ -122,7 +163,7 @@ class Context:
         """
         if self._session is None:
             raise LocalProtocolError("session: a timer and a query have none")
-        return self._session
+        return HandlerSession(self, self._session)
 
     @property
     def principal(self) -> bytes:
@@ -140,19 +181,19 @@ class Context:
             LocalProtocolError: the service does not declare this event, or a query is answered.
         """
         self._check_logged("send")
-        payload = self._service.encode_event(event)
+        payload = checked_payload(self._service.encode_event(event), self.payload_limit_bytes)
         sessions = self._cluster.client_sessions
         for one in to or (self.session,):
-            session = sessions.get(one) if isinstance(one, int) else one  # type: ignore[call-overload]
+            session = sessions.get(ClusterSessionId(one if isinstance(one, int) else one.id))
             if session is not None and not session.is_closing:
-                self._effects.append(lambda session=session: session.offer(payload))  # type: ignore[misc]
+                self._calls.append(lambda session=session: session.offer(payload))  # type: ignore[misc]
 
     def broadcast(self, event: Event) -> None:
         """Send an event to every open session."""
         self._check_logged("broadcast")
         sessions = self._cluster.client_sessions
         if sessions:
-            self.send(event, *sessions.values())
+            self.send(event, *sessions)
 
     def publish(self, topic: str, event: Event) -> None:
         """Publish an event to a topic, for subscribers outside the cluster: durable, and once; `Cluster.publish`.
@@ -160,20 +201,31 @@ class Context:
         Before the first event of a class, its schema is published to `SCHEMA_TOPIC`: the log says how it is read.
 
         Raises:
-            LocalProtocolError: the service does not declare this event, or a query is answered; or the topic's name.
+            LocalProtocolError: the service does not declare this event, or a query is answered; or the topic's name; or
+                the event is too long.
         """
         self._check_logged("publish")
         payload = self._service.encode_event(event)
         announcement = self._service.announce_event(event)
         if announcement is not None:
-            self._effects.append(lambda: self._cluster.publish(SCHEMA_TOPIC, announcement))
-        self._effects.append(lambda: self._cluster.publish(topic, payload))
+            self._handler_cluster.publish(SCHEMA_TOPIC, announcement)
+        self._handler_cluster.publish(topic, payload)
+
+    def effect(self, effect: Effect) -> EffectKey:
+        """Have something done outside the cluster, by a worker: durable, and at least once; gives its key.
+
+        It goes to the outbox that is declared for its class.
+
+        Raises:
+            LocalProtocolError: no outbox takes it, or several do, or it is too long; or a query is answered.
+            BackPressureError: the outbox is full: no worker does what is in it.
+        """
+        self._check_logged("effect")
+        return self._service.keep_effect(effect)
 
     def close_session(self) -> None:
         """Have the session closed that sent the message."""
-        session = self.session
-        self._check_logged("close_session")
-        self._effects.append(session.close)
+        self.session.close()
 
     def schedule(
         self, message: TimerMessage, *, after: timedelta | float | None = None, at: datetime | None = None
@@ -196,9 +248,13 @@ class Context:
             assert after is not None
             delay = after if isinstance(after, timedelta) else timedelta(seconds=after)
             deadline_ns = self.time_ns + delay // timedelta(microseconds=1) * 1_000
-        timer_id = self._service.keep_timer(message)
         deadline = -(-deadline_ns // _NS[self._cluster.time_unit])
-        self._effects.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
+        if not -_DEADLINE_LIMIT <= deadline < _DEADLINE_LIMIT:
+            raise LocalProtocolError(
+                f"schedule: deadline={deadline} expected a number of 64 bits: after={after} at={at}"
+            )
+        timer_id = self._service.keep_timer(message)
+        self._calls.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
         return timer_id
 
     def cancel(self, timer_id: int) -> bool:
@@ -206,7 +262,7 @@ class Context:
         self._check_logged("cancel")
         if not self._service.drop_timer(timer_id):
             return False
-        self._effects.append(lambda: self._cluster.cancel_timer(timer_id))
+        self._calls.append(lambda: self._cluster.cancel_timer(timer_id))
         return True
 
     def _check_logged(self, what: str) -> None:

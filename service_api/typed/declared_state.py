@@ -32,36 +32,18 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ..outbox.outbox import Outbox
 from .attributes import check_class, check_instance, show_attributes
 from .codec import ValueCodec, to_builtins
+from .declared_field import StateField
 from .journal import MISSING, Journal
+from .outboxes import OutboxField
 from .schema import PLAIN_TYPES, CodecError, fields_of, is_frozen, is_record, show_type
 from .state_dicts import DeepDict, DictKind, FlatDict, is_same, plain_items
 from .value_checks import CheckSource, fitted, make_check, plain, wrong_type
 
 JOURNAL: Final = "_TypedService__journal"
 """The attribute of a service that is its journal."""
-
-
-class StateField:
-    """A declared field of a service, where its value is an attribute of the service. `state` makes it."""
-
-    def __init__(self, default: object, factory: Callable[[], object] | None) -> None:
-        self.default = default
-        self.factory = factory
-        self.name = ""
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, service: Any, owner: type) -> Any:
-        # The attribute of an instance comes before this descriptor.
-        if service is None:
-            return self
-        raise AttributeError(f"{type(service).__name__}.{self.name}: the field of the state was deleted")
 
 
 def state(*value: object, default: Any = MISSING, factory: Callable[[], object] | None = None) -> Any:
@@ -369,6 +351,7 @@ class StatePlan:
         except NameError as error:
             raise CodecError(f"{owner.__qualname__}: an annotation cannot be read: {error}") from error
         self.fields = {name: self._field(each, hints) for name, each in _declared(owner, StateField).items()}
+        self.outboxes = [each for each in _declared(owner, StateField).values() if isinstance(each, OutboxField)]
         self.derived = {name: self._derived(each, hints) for name, each in _declared(owner, DerivedField).items()}
         declared = {*self.fields, *self.derived}
         self._constants = frozenset() if keeps_more else check_class(owner, framework, hints, declared)
@@ -412,6 +395,12 @@ class StatePlan:
                 raise ConfigurationError(f"{field.where}: on_start deleted it; expected a value")
             if not isinstance(attributes[name], FlatDict):
                 attributes[name] = field.stored(attributes[name], journal)
+        for name, value in attributes.items():
+            if isinstance(value, Outbox):
+                raise ConfigurationError(
+                    f"{self.owner.__qualname__}.{name}: Outbox() is for services without declared state, and would not "
+                    f"be undone; expected `{name}: Outbox[Charge] = outbox()` with `class Charge(Effect)`"
+                )
         if not self._keeps_more:
             names = [name for name in attributes if name not in self.fields and name not in self.derived]
             check_instance(self.owner, attributes, names, self._constants)
@@ -433,7 +422,12 @@ class StatePlan:
             raise ConfigurationError(
                 f"{where}: a field of the state needs its type: `{name}: dict[str, int] = state()`"
             )
-        field = DeclaredField(declared, hints[name], where)
+        annotation = hints[name]
+        if isinstance(declared, OutboxField):
+            annotation = declared.bind(annotation, where)
+        elif get_origin(plain(annotation)) is Outbox:
+            raise ConfigurationError(f"{where}: an outbox is declared with `= outbox()`, not with `= state()`")
+        field = DeclaredField(declared, annotation, where)
         if field.is_deep != isinstance(declared, DeepField):
             made = DeepField(declared, field) if field.is_deep else StateField(declared.default, declared.factory)
             made.name = name

@@ -40,7 +40,7 @@ def _name(cls: type, name: str | None) -> None:
 
 @dataclass_transform()
 class TypedMessage:
-    """What is sent: a command, a query, a reply, an event, or the message of a timer.
+    """What is sent: a command, query, reply, event, effect, or the message of a timer.
 
     `class DepositOfMay(Command[Balance], name="Deposit")` is known by that name on the wire: an older version of a
     message keeps its name so, beside the class that has taken its place. A `msgspec.Struct` says it as
@@ -77,6 +77,12 @@ class Query(TypedMessage, Generic[R]):
 
 class Event(TypedMessage):
     """What a service sends to sessions on its own."""
+
+    __slots__ = ()
+
+
+class Effect(TypedMessage):
+    """What a service wants done outside the cluster: it adds it to an outbox, and a worker does it."""
 
     __slots__ = ()
 

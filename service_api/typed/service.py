@@ -24,6 +24,15 @@ from typing import Any, ClassVar, Final, Self
 
 from ..cluster import Cluster, SnapshotImage, SnapshotPublication
 from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
+from ..outbox.effects import EffectKey
+from ..outbox.outbox import OutboxCounts, answer_question, find_outbox
+from ..outbox.protocol import (
+    EffectsQuestion,
+    Settlement,
+    SettlementReply,
+    decode_outbox_message,
+    encode_outbox_message,
+)
 from ..service import ClusteredService
 from ..service_directory import ServiceEntry, ServiceSchemas, encode_directory
 from ..session import ClientSession
@@ -41,7 +50,8 @@ from .context import Context
 from .declared_state import StatePlan, as_builtins, state, value_count
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .journal import Journal
-from .messages import Event, ServiceError, TimerMessage, wire_name
+from .messages import Effect, Event, ServiceError, TimerMessage, wire_name
+from .outboxes import DeclaredOutbox, outbox_for
 from .schema import Schema, fingerprint_of
 from .snapshots import declared_messages, digest_of_value, read_declared
 
@@ -120,6 +130,8 @@ _RESERVED: Final = (
     "announce_event",
     "keep_timer",
     "drop_timer",
+    "keep_effect",
+    "effect_owner",
     "describe_payload",
     "find_drift",
     "state_types",
@@ -264,7 +276,7 @@ class TypedService(ClusteredService):
         route = self.__commands.get(bytes(payload[:HEADER_BYTES]))
         if route is None:
             if len(payload) < HEADER_BYTES or payload[0] != MAGIC or payload[1] != self.__command_tag:
-                return self.__take_announcement(payload)
+                return self.__take_other(session, timestamp, payload)
             route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
         ctx, journal = self.__ctx, self.__journal
@@ -284,12 +296,35 @@ class TypedService(ClusteredService):
         journal.commit()
         return answer
 
-    def __take_announcement(self, payload: memoryview) -> bytes:
-        if self.__kind_of(payload) != PayloadKind.SCHEMA:
+    def __take_other(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
+        kind = self.__kind_of(payload)
+        if kind == PayloadKind.OUTBOX:
+            return self.__settle_effects(session, timestamp, decode_outbox_message(payload, Settlement))
+        if kind != PayloadKind.SCHEMA:
             raise RemoteProtocolError(
                 "the payload is no command of a typed client; use TypedClient, and see its `call`"
             )
         return self.__announce(payload[HEADER_BYTES:])
+
+    def __settle_effects(self, session: ClientSession, timestamp: int, settlement: Settlement) -> bytes:
+        """Settle effects, and run the command that is the result of one.
+
+        An effect stays settled if the command is refused: it has happened.
+        """
+        result = memoryview(settlement.result)
+        if result and (len(settlement.rows) != 1 or self.__kind_of(result) != PayloadKind.COMMAND):
+            raise RemoteProtocolError(
+                f"result of {len(settlement.rows)} effects expected a command of {self.typed_name} for one effect"
+            )
+        reply = find_outbox(self.__outboxes, settlement.outbox).settle(settlement.rows)
+        if result and reply.settled_count:
+            answer = self.on_request(session, timestamp, result)
+            reply = SettlementReply(reply.settled_count, reply.refused, answer)
+        return encode_outbox_message(reply, self.__service_id)
+
+    @property
+    def __outboxes(self) -> list[DeclaredOutbox[Any]]:
+        return [DeclaredOutbox(each, self) for each in self.__plan.outboxes]
 
     def __kind_of(self, payload: memoryview) -> int | None:
         """Return the kind of a payload for this service, None for what is not typed.
@@ -330,6 +365,9 @@ class TypedService(ClusteredService):
             kind = self.__kind_of(payload)
             if kind == PayloadKind.SCHEMAS:
                 return self.__say_schemas()
+            if kind == PayloadKind.OUTBOX:
+                question = decode_outbox_message(payload, EffectsQuestion)
+                return answer_question(question, self.__outboxes, self.__service_id)
             if kind != PayloadKind.QUERY:
                 raise RemoteProtocolError(
                     "the payload is no query of a typed client; use TypedClient, and see its `ask`"
@@ -427,6 +465,10 @@ class TypedService(ClusteredService):
         """The fingerprint of the type of each declared field, by its name."""
         return {name: field.codec.fingerprint for name, field in self.__plan.fields.items()}
 
+    def outbox_counts(self) -> list[OutboxCounts]:
+        """Count the effects of each declared outbox."""
+        return [each.counts for each in self.__outboxes]
+
     def describe_payload(self, payload: memoryview) -> str:
         """Show a command as the message that it is, or its first bytes where no method takes it."""
         try:
@@ -478,6 +520,25 @@ class TypedService(ClusteredService):
     def drop_timer(self, timer_id: int) -> bool:
         """Forget a timer; False if there is none."""
         return self.timers.pop(timer_id, None) is not None
+
+    def keep_effect(self, effect: Effect) -> EffectKey:
+        """Keep an effect in the outbox that takes it, until it is settled; gives its key.
+
+        Raises:
+            LocalProtocolError: no outbox takes it, or several do.
+        """
+        return outbox_for(self.__outboxes, effect).add(effect)
+
+    def effect_owner(self) -> Context:
+        """Return what numbers effects.
+
+        Raises:
+            LocalProtocolError: the service has not started.
+        """
+        ctx: Context | None = self.__dict__.get(_CONTEXT)
+        if ctx is None:
+            raise LocalProtocolError("the service has not started: add effects in a handler")
+        return ctx
 
     # --- schemas
 

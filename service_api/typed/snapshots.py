@@ -208,7 +208,8 @@ class _Loader:
         else:
             read = field.decode(body, self._schema)
         if self._is_dict:
-            self._content.update(read)
+            # A tuple that is a key is read as a list where no type says what it is.
+            self._content.update((tuple(key) if isinstance(key, list) else key, value) for key, value in read)
         else:
             self._value = read
 

@@ -31,6 +31,8 @@ class PayloadKind(IntEnum):
     """A client or a service tells by which schema it writes: that is in the log before the first message written so."""
     SCHEMAS = 7
     """A query: which typed services the node runs, which schemas the one that answers has, and which are in its log."""
+    OUTBOX = 8
+    """A query for the effects of an outbox, a request that settles some, or what answers it; `outbox.protocol`."""
 
 
 def tag_of(kind: PayloadKind | int, service_id: int) -> int:
@@ -51,7 +53,7 @@ def addressee_of(payload: bytes | memoryview) -> int | None:
     if header is None:
         return None
     kind, service_id = header
-    return service_id if kind in (PayloadKind.COMMAND, PayloadKind.SCHEMA) else None
+    return service_id if kind in (PayloadKind.COMMAND, PayloadKind.SCHEMA, PayloadKind.OUTBOX) else None
 
 
 def schemas_query(service_id: int | None = None) -> bytes:

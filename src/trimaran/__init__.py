@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .client import SyncClusterClient as SyncClusterClient
     from .client import SyncGroupedClient as SyncGroupedClient
     from .client import TlsSettings as TlsSettings
+    from .client.outbox_worker import OutboxWorker as OutboxWorker
     from .client.typed import SyncTypedClient as SyncTypedClient
     from .client.typed import TypedClient as TypedClient
     from .client.typed import UnknownServiceError as UnknownServiceError
@@ -71,8 +72,12 @@ if TYPE_CHECKING:
     from .service_api import invariant as invariant
     from .service_api.groups import CrossGroupError as CrossGroupError
     from .service_api.groups import Group as Group
+    from .service_api.outbox import EffectKey as EffectKey
+    from .service_api.outbox import Outbox as Outbox
+    from .service_api.outbox import PendingEffect as PendingEffect
     from .service_api.typed import Command as Command
     from .service_api.typed import Context as Context
+    from .service_api.typed import Effect as Effect
     from .service_api.typed import Event as Event
     from .service_api.typed import Query as Query
     from .service_api.typed import Reply as Reply
@@ -83,6 +88,7 @@ if TYPE_CHECKING:
     from .service_api.typed import derived as derived
     from .service_api.typed import handles as handles
     from .service_api.typed import on_timer as on_timer
+    from .service_api.typed import outbox as outbox
     from .service_api.typed import state as state
     from .service_api.typed import upcasts as upcasts
 else:

@@ -144,6 +144,13 @@ def _stall_max(vitals: Vitals, name: str) -> float:
     return 0 if found is None else found.max_ns / _NS_PER_S
 
 
+def _outboxes(vitals: Vitals) -> Labelled:
+    for service_id, service in enumerate(vitals.container.agent.services if vitals.is_service_started else ()):
+        for outbox, pending_count, given_up_count in service.outbox_counts():
+            yield (str(service_id), outbox, "pending"), pending_count
+            yield (str(service_id), outbox, "given_up"), given_up_count
+
+
 def _slow_spans(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
     yield from vitals.ground.stalls.slow_spans.items()
 
@@ -530,6 +537,14 @@ METRICS: Final = (
         "`malformed` request, silent until the `timeout` before the session was open, without its `token`",
         lambda v: [((reason,), count) for reason, count in v.counts.sessions_refused.items()],
         ("reason",),
+    ),
+    MetricRow(
+        "trimaran_outbox_effects",
+        "gauge",
+        "effects in the outboxes of the services, as this member has them: `pending`, or `given_up` by a worker until "
+        "an operator retries or drops them",
+        _outboxes,
+        ("service_id", "outbox", "state"),
     ),
     MetricRow(
         "trimaran_sessions_pending",

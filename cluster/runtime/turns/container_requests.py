@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ....service_api.types import ClusterSessionId
 from ...core.consensus_module import ConsensusModule
 
@@ -31,3 +33,7 @@ class ContainerRequests:
         """Put a message of a service into the log."""
         self._module.is_deadline_stale = True
         self._module.service_messages.offer(service_id, payload)
+
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        """Refuse if messages of these lengths cannot all be put into the log."""
+        self._module.service_messages.trackers[service_id].check_room(lengths)

@@ -36,7 +36,6 @@ from trimaran.client.ready_made import (
 )
 from trimaran.client.typed import SyncTypedClient, TypedClient
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api.access.password_proof import SaltedSecret
 from trimaran.service_api.errors import ConfigurationError, LocalProtocolError
 from trimaran.service_api.service import ClusteredService
@@ -57,7 +56,7 @@ class Echo(ClusteredService):
 
 @pytest.fixture(scope="module")
 def memory() -> Iterator[MemoryCluster]:
-    with quiet_log(), MemoryCluster(Echo, members=1) as cluster:
+    with MemoryCluster(Echo, members=1) as cluster:
         cluster.run(cluster.wait_for_leader())
         yield cluster
 

@@ -16,7 +16,6 @@ import pytest
 import trimaran
 from trimaran import ClusterError, RequestIndeterminateError, ServiceError
 from trimaran.cluster.documents.query import Outcome
-from trimaran.service_api.outbox.outbox import Effect, EffectKey
 
 OPTIONAL = {"hypothesis", "pyspark", "duckdb", "numpy", "pyarrow", "pandas", "fsspec", "s3fs", "jinja2", "altair"}
 SAMPLES = {
@@ -30,7 +29,6 @@ SAMPLES = {
     "Sequence[str]": ["10.0.0.1:9000"],
     "list[Any]": ["kv", "queue"],
     "Path": Path("data/node-0"),
-    "Effect": Effect(EffectKey(64, 0), b"a payment"),
     "Outcome": Outcome.TIMED_OUT,
     "asyncio.Future[bytes] | None": None,
 }

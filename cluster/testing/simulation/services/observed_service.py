@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
@@ -145,6 +145,10 @@ class ObservedService(ClusteredService):
     def state_hash(self) -> object:
         """Return the service's."""
         return self.service.state_hash()
+
+    def outbox_counts(self) -> Sequence[tuple[str, int, int]]:
+        """Return the service's."""
+        return self.service.outbox_counts()
 
     def on_take_snapshot(self, snapshot: SnapshotPublication) -> Awaitable[None] | None:
         """Let the service write its state."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tests.unit.cluster.core.checks import Referee, RuleBroken
 from trimaran.cluster.core.consensus_module import ConsensusModule
 from trimaran.service_api import CloseReason, Cluster, ClusteredService
@@ -99,3 +101,6 @@ class Requests:
 
     def offer(self, service_id: int, payload: bytes) -> None:
         self._module.service_messages.offer(service_id, payload)
+
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        self._module.service_messages.trackers[service_id].check_room(lengths)

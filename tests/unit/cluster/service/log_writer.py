@@ -96,6 +96,9 @@ class FakeRequests:
     def offer(self, service_id: int, payload: bytes) -> None:
         self.told.append(("offer", service_id, payload))
 
+    def check_room(self, service_id: int, lengths: Sequence[int]) -> None:
+        self.told.append(("check room", service_id, *lengths))
+
     def on_replay_service_message(self, session_id: ClusterSessionId, payload: memoryview) -> int | None:
         self.told.append(("service message", session_id, bytes(payload)))
         return self.offered_by

@@ -8,7 +8,6 @@ import pytest
 
 from trimaran.client.typed import TypedClient
 from trimaran.cluster.testing import MemoryCluster
-from trimaran.cluster.testing.simulation.world.quiet import quiet_log
 from trimaran.service_api import ClientSession, ClusteredService
 from trimaran.service_api.typed import Command, Context, TypedService, handles, state
 
@@ -128,7 +127,7 @@ def run_mixed(
         await change_leader(cluster)
         return totals, await found(cluster)
 
-    with quiet_log(), MemoryCluster(old) as cluster:
+    with MemoryCluster(old) as cluster:
         cluster.run(cluster.wait_for_leader())
         totals, differences = cluster.run(test())
         return totals, differences
@@ -167,6 +166,6 @@ def test_a_difference_ends_when_the_member_runs_the_code_of_the_others() -> None
         await cluster.restart(2, code=Tally, accept_code=True)
         assert await found(cluster) == {0: {}, 1: {}, 2: {}}
 
-    with quiet_log(), MemoryCluster(Tally) as cluster:
+    with MemoryCluster(Tally) as cluster:
         cluster.run(cluster.wait_for_leader())
         cluster.run(test())

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from trimaran import ClusterClient, LocalProtocolError
 from trimaran.client.ready_made import QueueClient, QueueJob
@@ -275,6 +276,25 @@ def test_a_handler_whose_lease_is_lost_is_cancelled_and_one_that_fails_is_told_o
             assert seen == ["fails", "KeyError('x')", "settles", "lost", "cancelled"]
             found = await other.stats("q")
             assert (found.delayed, found.leased, found.ready) == (2, 0, 0)
+
+        cluster.run(test())
+
+
+def test_a_handler_that_raises_is_logged_with_its_job() -> None:
+    with MemoryCluster(QueueService) as cluster:
+
+        async def test() -> None:
+            queues, stop = QueueClient(await cluster.connect()), asyncio.Event()
+
+            async def handle(job: QueueJob) -> None:
+                stop.set()
+                raise KeyError("x")
+
+            await queues.send("q", "fails")
+            with capture_logs() as lines:
+                await queues.work("q", handle, stop=stop)
+            (line,) = [line for line in lines if line["event"] == "queue.job_failed"]
+            assert (line["job"], line["reason"]) == ("<QueueJob q id=1 delivery=1>", "KeyError('x')")
 
         cluster.run(test())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import NoReturn
@@ -99,6 +99,10 @@ class InMemoryCluster:
             return False
         session.close()
         return True
+
+    def check_room(self, lengths: Sequence[int]) -> None:
+        """Refuse, as `offer` does."""
+        raise LocalProtocolError(f"no messages of services in a single-process run: messages={len(lengths)}")
 
     def offer(self, payload: bytes | bytearray | memoryview) -> None:
         """Refuse: where a message of a service comes in the order of the others, only a log can say."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimaran import ClientSession, Cluster, ClusteredService, SnapshotImage, SnapshotPublication
 from trimaran.service_api.outbox import Outbox
+from trimaran.service_api.outbox.outbox import OutboxCounts
 
 
 class Shop(ClusteredService):
@@ -35,3 +36,6 @@ class Shop(ClusteredService):
         answer = self.outbox.on_query(payload)
         assert answer is not None
         return answer
+
+    def outbox_counts(self) -> list[OutboxCounts]:
+        return [self.outbox.counts]

@@ -12,24 +12,11 @@ import pytest
 from trimaran import ClientSession
 from trimaran.client import ClusterClient
 from trimaran.client.outbox_worker import OutboxWorker
-from trimaran.cluster.testing import MemoryCluster, ServiceHarness
-from trimaran.service_api.errors import BackPressureError, LocalProtocolError, RemoteProtocolError
-from trimaran.service_api.outbox.outbox import (
-    ACK_MARK,
-    ACKNOWLEDGED,
-    ANSWER_LIMIT_BYTES,
-    BEGINNING,
-    QUERY_MARK,
-    SNAPSHOT_MARK,
-    Effect,
-    EffectKey,
-    Outbox,
-    decode_effects,
-    encode_acknowledgement,
-    encode_question,
-)
+from trimaran.cluster.testing import MemoryCluster
+from trimaran.service_api.errors import LocalProtocolError, RemoteProtocolError
+from trimaran.service_api.outbox import PendingEffect
 
-from .shop import Shop
+from .plain_shop import Shop
 
 
 @pytest.fixture
@@ -46,9 +33,9 @@ class Outside:
     """Where effects happen; a stumble at a step is what the test does there."""
 
     def __init__(self) -> None:
-        self.done: list[Effect] = []
+        self.done: list[PendingEffect[bytes]] = []
 
-    async def handle(self, effect: Effect) -> None:
+    async def handle(self, effect: PendingEffect[bytes]) -> None:
         self.done.append(effect)
 
     def check(self) -> None:
@@ -63,6 +50,10 @@ class StumblingClient:
     def __init__(self, client: ClusterClient, step: str, stumble: Callable[[], object]) -> None:
         self._client, self._step, self._stumble = client, step, stumble
 
+    @property
+    def is_closed(self) -> bool:
+        return self._client.is_closed
+
     async def query(self, payload: bytes, **settings: Any) -> Any:
         self._at("before the question")
         result = await self._client.query(payload, **settings)
@@ -70,16 +61,16 @@ class StumblingClient:
         return result
 
     async def request(self, payload: bytes, **settings: Any) -> bytes:
-        self._at("before the acknowledgement")
+        self._at("before the settlement")
         asked = asyncio.ensure_future(self._client.request(payload, **settings))
         await asyncio.sleep(0)
         try:
-            self._at("while it is acknowledged")
+            self._at("while it is settled")
         except WorkerDied:
             asked.cancel()
             raise
         reply = await asked
-        self._at("after the acknowledgement")
+        self._at("after the settlement")
         return reply
 
     def _at(self, step: str) -> None:
@@ -91,9 +82,9 @@ class StumblingClient:
 STEPS = (
     "before the question",
     "after the question",
-    "before the acknowledgement",
-    "while it is acknowledged",
-    "after the acknowledgement",
+    "before the settlement",
+    "while it is settled",
+    "after the settlement",
 )
 
 
@@ -154,7 +145,7 @@ def test_an_effect_happens_when_the_leader_dies_while_it_is_done(memory: MemoryC
         await order_all(memory)
         outside = Outside()
 
-        async def handle(effect: Effect) -> None:
+        async def handle(effect: PendingEffect[bytes]) -> None:
             await outside.handle(effect)
             if len(outside.done) in (2, 4):
                 await memory.restart(memory.kill_leader())
@@ -170,7 +161,7 @@ def test_effects_whose_handler_fails_are_done_later_and_those_before_are_acknowl
         await order_all(memory)
         outside, failure_count = Outside(), 0
 
-        async def handle(effect: Effect) -> None:
+        async def handle(effect: PendingEffect[bytes]) -> None:
             nonlocal failure_count
             if effect.payload == b"invoice 1" and failure_count < 5:
                 failure_count += 1
@@ -199,74 +190,6 @@ def test_pending_effects_survive_a_snapshot_and_a_restart_with_their_keys(memory
     memory.run(test())
 
 
-# The service's side, without a cluster
-
-
-def test_an_acknowledgement_removes_what_it_names_once_and_twice() -> None:
-    harness = ServiceHarness(Shop)
-    harness.request(b"1")
-    effects = decode_effects(harness.query(encode_question(BEGINNING)))
-
-    for _ in range(2):
-        assert harness.request(encode_acknowledgement([effects[0].key])) == ACKNOWLEDGED
-
-    assert decode_effects(harness.query(encode_question(BEGINNING))) == effects[1:]
-    assert decode_effects(harness.query(encode_question(effects[1].key))) == []
-    assert [str(effect.key) for effect in effects] == [f"{effects[0].key.log_position}-{number}" for number in (0, 1)]
-
-
-def test_keys_never_come_again() -> None:
-    harness = ServiceHarness(Shop)
-    keys = [harness.request(b"%d" % number) for number in range(50)]
-    harness.restart()
-    keys += [harness.request(b"%d" % number) for number in range(10)]
-
-    assert len(set(keys)) == 60
-
-
-def test_an_outbox_that_nobody_empties_refuses_more() -> None:
-    harness = ServiceHarness(Shop)
-    for number in range(0, 200, 2):
-        harness.request(b"%d" % number)
-
-    with pytest.raises(BackPressureError, match="effects pending=100 limit=100"):
-        harness.request(b"2")
-
-
-def test_an_answer_is_bounded_and_holds_one_effect_at_least() -> None:
-    outbox = Outbox()
-    for number, length in enumerate((5, ANSWER_LIMIT_BYTES, 7, 9)):
-        outbox.pending[EffectKey(number, 0)] = bytes(length)
-
-    lengths, after = [], BEGINNING
-    for _ in range(3):
-        answer = outbox.on_query(encode_question(after))
-        assert answer is not None
-        effects = decode_effects(answer)
-        lengths.append([len(effect.payload) for effect in effects])
-        after = effects[-1].key
-
-    assert lengths == [[5], [ANSWER_LIMIT_BYTES], [7, 9]]
-
-
-def test_what_is_none_of_its_messages_is_left_to_the_service_or_named() -> None:
-    outbox = Outbox()
-
-    assert outbox.on_request(b"5") is None
-    assert outbox.on_query(b"5") is None
-    assert outbox.load(b"5") is False
-    with pytest.raises(RemoteProtocolError, match="acknowledgement: length=5"):
-        outbox.on_request(ACK_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match=r"question.*length=5"):
-        outbox.on_query(QUERY_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="ends inside"):
-        outbox.load(SNAPSHOT_MARK + bytes(5))
-    with pytest.raises(RemoteProtocolError, match="ends inside"):
-        decode_effects(bytes(15) + b"\x01")
-    with pytest.raises(LocalProtocolError, match="call attach"):
-        outbox.add(b"")
-
-
 def test_a_service_that_gives_requests_to_no_outbox_is_told_to_the_worker() -> None:
     class Deaf(Shop):
         def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
@@ -278,7 +201,20 @@ def test_a_service_that_gives_requests_to_no_outbox_is_told_to_the_worker() -> N
         async def test() -> None:
             client, outside = await memory.connect(), Outside()
             await client.request(b"1")
-            with pytest.raises(RemoteProtocolError, match=r"reply=b'what\?'.*outbox"):
+            with pytest.raises(RemoteProtocolError, match=r"payload=b'what\?'.*SettlementReply"):
                 await OutboxWorker(client, outside.handle).run()
 
         memory.run(test())
+
+
+def test_a_handler_of_a_plain_service_returns_no_result(memory: MemoryCluster) -> None:
+    async def test() -> None:
+        await order_all(memory)
+
+        async def handle(effect: PendingEffect[bytes]) -> Any:
+            return b"delivered"
+
+        with pytest.raises(LocalProtocolError, match="type=bytes, expected None"):
+            await OutboxWorker(await memory.connect(), handle).run()
+
+    memory.run(test())
