@@ -28,7 +28,7 @@ def test_a_notebook_awaits_a_cluster_in_memory(tmp_path: Path) -> None:
 
     NotebookClient(
         notebook,
-        timeout=patient(60),
+        timeout=round(patient(60)),
         kernel_name=KERNEL["name"],
         resources={"metadata": {"path": str(tmp_path)}},
     ).execute()
