@@ -15,8 +15,10 @@ from typing import Final
 
 from ...service_api.errors import ConfigurationError
 from ..format.stored_names import NameKind, StoredName, take_name
-from .cluster_store import ClusterStore, StoreBusyError
+from .cluster_store import ClusterStore, StoreBusyError, StoreError
 from .index import INDEXES, NOTE_LIMIT_MS, PRUNING_PREFIX, SEGMENTS, Note, WriterIndex, index_name
+
+_REMOVE_ATTEMPTS: Final = 5
 
 
 @dataclass(slots=True)
@@ -57,7 +59,26 @@ def prune(
         _await_writers(store, note, clock_ms, wait)
         return _Prune(store, begin_ms, clock_ms).run(keep_count)
     finally:
-        store.remove(note)
+        _remove_note(store, note)
+
+
+def _remove_note(store: ClusterStore, note: StoredName) -> None:
+    """Remove the note of this prune: until it is gone or too old, all writers wait.
+
+    Raises:
+        StoreError: the store refused each time; says what is left for the operator to do.
+    """
+    for left in reversed(range(_REMOVE_ATTEMPTS)):
+        try:
+            store.remove(note)
+        except StoreError as error:
+            if not left:
+                raise StoreError(
+                    f"the prune has ended and its note stays, for which writers wait {NOTE_LIMIT_MS // 3_600_000} h: "
+                    f"remove {store.url}/{note} ({error})"
+                ) from error
+        else:
+            return
 
 
 def _await_writers(

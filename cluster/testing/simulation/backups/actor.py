@@ -143,6 +143,7 @@ class BackupActor:
         """Prune the store, as an operator does who keeps one backup; what is in the way is tried again."""
         while True:
             await asyncio.sleep(self._prunes.expovariate(1.0) * 2 * self._unit_ns / 1e9)
+            self._remove_notes()  # a prune may have failed to, and said so
             with suppress(ClusterError):
                 for store in await asyncio.to_thread(cluster_stores, STORE_URL, open_objects=host.open_objects):
                     await asyncio.to_thread(

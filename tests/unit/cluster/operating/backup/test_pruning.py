@@ -399,3 +399,32 @@ def test_command_prunes_and_says_what_went(stages: list[Path], tmp_path: Path) -
     assert shown.exit_code == 0, shown.output
     assert has_facts(shown.output, new.url.rpartition("/")[2].removesuffix(".json"), '"kept_segments"')
     assert nothing.exit_code != 0
+
+
+@pytest.mark.parametrize("refused_count", [1, 3, 1_000])
+def test_a_note_that_the_store_does_not_remove_is_tried_again_and_then_named(
+    stages: list[Path], url: str, monkeypatch: pytest.MonkeyPatch, refused_count: int
+) -> None:
+    """All writers wait for a note, members with cold storage too (seed 1337 of the simulator: for a day)."""
+    ship(stages[0], url)
+    (store,) = cluster_stores(url)
+    remove, left = ClusterStore.remove, refused_count
+
+    def refusing(self: ClusterStore, name: StoredName) -> None:
+        nonlocal left
+        if "pruning-" in name and left:
+            left -= 1
+            raise StoreError(f"cannot remove {name}: refused")
+        remove(self, name)
+
+    monkeypatch.setattr(ClusterStore, "remove", refusing)
+    if refused_count < 5:
+        prune_all(url)
+        ship(stages[1], url)
+        return
+
+    with pytest.raises(StoreError) as told:
+        prune_all(url)
+
+    (note,) = (name for name in store.list_names(INDEXES) if "pruning-" in name)
+    assert has_facts(str(told.value), f"{store.url}/", note, "refused")
