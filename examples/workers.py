@@ -1,4 +1,4 @@
-"""Workers on the ready-made services: no service of one's own, and each order is counted once, whoever dies.
+"""Workers on the ready-made services: no service of one's own, and each order is counted once, though processes die.
 
     trimaran up queue kv locks &
     python examples/workers.py 127.0.0.1:9000 &     # as many as you like; kill any of them

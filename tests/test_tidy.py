@@ -19,6 +19,8 @@ TASK_OWNERS = {
     "archive/net/server/replication_session.py": "outlives connections; stop() joins it, and so the server's aclose()",
     "client/conductor.py": "owns its dials; closing cancels and joins them",
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
+    "client/reopening.py": "opens the next session; close() cancels and joins it",
+    "client/ready_made/ending_calls.py": "what ends something goes on when nobody waits; it ends with the session",
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
     "service_api/net/transport.py": "makes a connection of what it accepted; ends by itself, wait_closed() joins it",
     "benchmarks/guard/stand_ins.py": "a loop, whose create_task this is",

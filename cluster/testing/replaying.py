@@ -20,7 +20,7 @@ from typing import Any, Final
 from ...service_api import ConfigurationError
 from ...service_api.typed.state_fields import (
     DeclaredValues,
-    FieldDigest,
+    ValueDigest,
     compare_field_digests,
     digest_fields,
     read_fields,
@@ -54,7 +54,7 @@ class RecordedState:
 
     digest: str | None = None
     """Of the whole, or of what an author writes after declared fields; None where there is no such thing."""
-    fields: dict[str, FieldDigest] | None = None
+    fields: dict[str, ValueDigest] | None = None
     """Of each declared field, where the service is typed."""
 
 
@@ -198,7 +198,7 @@ def _read(file: Path) -> RecordedRun:
 
 def _read_state(digest: str | None, fields: dict[str, list[Any]] | None) -> RecordedState:
     return RecordedState(
-        digest, None if fields is None else {name: FieldDigest(*each) for name, each in fields.items()}
+        digest, None if fields is None else {name: ValueDigest(*each) for name, each in fields.items()}
     )
 
 

@@ -53,7 +53,7 @@ class DeclaredValues:
 
 
 @dataclass(slots=True)
-class FieldComparison:
+class ValueComparison:
     """What came of a comparison of two states."""
 
     differences: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class FieldComparison:
     """Those that only the second one has."""
 
 
-class FieldDigest(NamedTuple):
+class ValueDigest(NamedTuple):
     """A field as it is kept to be compared later."""
 
     schema: Schema
@@ -99,9 +99,9 @@ def read_fields(messages: Iterable[bytes]) -> DeclaredValues | None:
 
 def compare_fields(
     expected: DeclaredValues, actual: DeclaredValues, *, sides: tuple[str, str] = _SIDES
-) -> FieldComparison:
+) -> ValueComparison:
     """Compare two states by value, as far as both know the same fields; `sides` are the words for the two."""
-    found = FieldComparison()
+    found = ValueComparison()
     only_expected, only_actual = dict.fromkeys(expected.fields), dict.fromkeys(actual.fields)
     shared = [name for name in only_expected if name in only_actual]
     for name in shared:
@@ -120,10 +120,10 @@ def compare_fields(
     return found
 
 
-def digest_fields(state: DeclaredValues) -> dict[str, FieldDigest]:
+def digest_fields(state: DeclaredValues) -> dict[str, ValueDigest]:
     """Return a digest of each field, with the schema that it is of."""
     return {
-        name: FieldDigest(each.schema, digest_field(each, each.schema).hex()) for name, each in state.fields.items()
+        name: ValueDigest(each.schema, digest_field(each, each.schema).hex()) for name, each in state.fields.items()
     }
 
 
@@ -134,9 +134,9 @@ def digest_field(state: DeclaredValue, schema: Schema) -> bytes:
     ).digest()
 
 
-def compare_field_digests(expected: Mapping[str, FieldDigest], actual: DeclaredValues) -> FieldComparison:
+def compare_field_digests(expected: Mapping[str, ValueDigest], actual: DeclaredValues) -> ValueComparison:
     """Compare a state with the digests of another one, as far as both know the same fields."""
-    found = FieldComparison(only_expected=[name for name in expected if name not in actual.fields])
+    found = ValueComparison(only_expected=[name for name in expected if name not in actual.fields])
     for name, each in actual.fields.items():
         if name not in expected:
             found.only_actual.append(name)

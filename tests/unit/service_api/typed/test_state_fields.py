@@ -13,7 +13,7 @@ from trimaran.service_api.typed import Command, Context, TypedService, handles, 
 from trimaran.service_api.typed.state_fields import (
     DeclaredValue,
     DeclaredValues,
-    FieldDigest,
+    ValueDigest,
     compare_field_digests,
     compare_fields,
     describe_message,
@@ -197,4 +197,4 @@ def test_what_an_author_writes_after_the_fields_is_kept_as_messages() -> None:
     assert further.others == [b"more"]
     assert has_facts("; ".join(compare_fields(state_of(Bank, *PUTS), further).differences), "more")
     assert read_fields([b"of another service"]) is None
-    assert all(isinstance(each, FieldDigest) for each in digest_fields(further).values())
+    assert all(isinstance(each, ValueDigest) for each in digest_fields(further).values())
