@@ -10,6 +10,7 @@ groups           GroupedClient, which goes to the group that owns a key
 blocking         how blocking clients are made of the asyncio ones
 outbox_worker    does what services want done outside
 credentials      who the client is, to the cluster's authenticator
+reopening        another session where one has ended       deadlines    the limit of a call
 """
 
 from ..service_api.tls import TlsSettings as TlsSettings

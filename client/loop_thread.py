@@ -11,8 +11,8 @@ for it, and every call that was admitted gets an answer. There is one task for e
 The thread is a daemon, and does not know who uses it: a user that nobody holds any more can be collected, and ends the
 thread then. So does the interpreter's exit, which waits for `end` but not for ever.
 
-A caller may be interrupted between any two steps, as by Ctrl-C. So a user makes this first, sees to it that `end` will be
-called, and starts the thread last; and `end` does all of its work again where it was interrupted.
+A caller may be interrupted between any two steps, as by Ctrl-C. So a user makes this first, sees to it that `end`
+will be called, and starts the thread last; and `end` does all of its work again where it was interrupted.
 """
 
 from __future__ import annotations

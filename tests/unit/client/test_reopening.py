@@ -113,9 +113,8 @@ def test_events_of_all_sessions_are_one_stream(memory: MemoryCluster) -> None:
         kinds: list[type] = []
 
         async def read() -> None:
-            async for event in client.connection_events():
-                if isinstance(event, SessionOpened | SessionClosed):
-                    kinds.append(type(event))
+            events = client.connection_events()
+            kinds.extend([type(event) async for event in events if isinstance(event, SessionOpened | SessionClosed)])
 
         reading = asyncio.ensure_future(read())
         await cut(memory)

@@ -1,4 +1,4 @@
-"""A cluster whose processes stand still and keep their connections, or that has no leader: real members, virtual time."""
+"""A cluster whose processes stand still and keep their connections, or without a leader: real members, virtual time."""
 
 from __future__ import annotations
 

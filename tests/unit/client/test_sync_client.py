@@ -33,8 +33,8 @@ from trimaran.client import (
     SessionClosed,
     SessionOpened,
     SyncClusterClient,
+    loop_thread,
 )
-from trimaran.client import loop_thread
 from trimaran.client.blocking import facade
 from trimaran.client.loop_thread import LoopThread
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
