@@ -9,6 +9,7 @@ shared           SharedConnection, many sessions over one connection
 groups           GroupedClient, which goes to the group that owns a key
 blocking         how blocking clients are made of the asyncio ones
 outbox_worker    does what services want done outside
+reopening        another session where one has ended       deadlines    the limit of a call
 """
 
 from ..service_api.access.credentials import CredentialsSupplier as CredentialsSupplier

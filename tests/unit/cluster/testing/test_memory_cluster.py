@@ -178,7 +178,7 @@ def test_what_a_service_raised_is_kept_for_the_test(memory: MemoryCluster) -> No
 
 def test_a_test_that_hangs_is_told_where_it_waits(memory: MemoryCluster) -> None:
     async def test() -> None:
-        client = await memory.connect(new_leader_timeout_s=1e9)
+        client = await memory.connect(new_leader_timeout_s=1e9, call_timeout_s=1e9)
         memory.kill(0, 1)
         await client.request(b"1")
 

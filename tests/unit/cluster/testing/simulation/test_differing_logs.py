@@ -28,10 +28,10 @@ class Unwatched(SmallCluster):
     """A cluster whose members may differ: the product alone looks."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(1, settings, Keeper)
+        super().__init__(2, settings, Keeper)
         self.exits: dict[int, list[BaseException | None]] = {}
         self.keepers: dict[int, Keeper] = {}
-        self.cluster = SimulatedCluster(1, settings, self._make_keeper)
+        self.cluster = SimulatedCluster(2, settings, self._make_keeper)
         self.cluster.on_member_exit = lambda member, error: self.exits.setdefault(member.member_id, []).append(error)
 
     def _make_keeper(self, member: Member) -> Keeper:
