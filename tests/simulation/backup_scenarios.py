@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.stored.backup_files import cluster_stores
@@ -64,6 +64,10 @@ def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
         _take_snapshot(scene)
 
 
+_SEGMENTS: Final = 8
+"""So many that the store cuts one of them off, whatever it draws."""
+
+
 def a_store_of_backups_and_cold_storage(scene: Scene) -> None:
     """The backup that put the log there goes, and members have it nowhere else: one with a new disk reads it all.
 
@@ -75,11 +79,11 @@ def a_store_of_backups_and_cold_storage(scene: Scene) -> None:
     scene.cluster.store.strike(StoreFault.CUTTING)
     length, stored = scene.settings.segment_length_bytes, scene.cluster.store.objects
     _back_up(scene, machine, from_snapshot=False)
-    scene.run_until(lambda: len(scene.referee.committed) > 3 * length, 60, "a log gets some segments")
+    scene.run_until(lambda: len(scene.referee.committed) > _SEGMENTS * length, 60, "a log gets some segments")
     scene.cluster.clients["flood"].kill()
-    scene.run_until(lambda: _segment_count(stored) >= 3, 60, "a backup comes into the store")
+    scene.run_until(lambda: _segment_count(stored) >= _SEGMENTS, 60, "a backup comes into the store")
     _take_snapshot(scene)
-    scene.run_until(lambda: scene.referee.stored.segment_count >= 3, 60, "a log goes into cold storage")
+    scene.run_until(lambda: scene.referee.stored.segment_count >= _SEGMENTS, 60, "a log goes into cold storage")
     scene.cluster.store.mend()
     machine.kill()
     machine.replace_disk()
