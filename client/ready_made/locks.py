@@ -84,7 +84,7 @@ class HeldLock:
         return await asyncio.shield(self._client.begin_release(self._claim.number))
 
     def _confirm(self, asked_s: float) -> None:
-        """Count the lease anew, from when it was asked for: it ends here no later than in the cluster."""
+        """Count the lease from when it was asked for: it ends here no later than in the cluster."""
         lease_s, loop = self._claim.lease_s, asyncio.get_running_loop()
         if self._lease_end is not None:
             self._lease_end.cancel()

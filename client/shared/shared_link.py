@@ -315,8 +315,8 @@ class SharedLink:
             return [*self.channels.values()]
         if owner.keep_alive_answer is not None:
             self.watch.is_answered_here = True
-            for channel in [*self.channels.values()]:
-                channel.conductor.on_keep_alive_answer(channel.connection_id, owner.keep_alive_answer)
+            for each in [*self.channels.values()]:
+                each.conductor.on_keep_alive_answer(each.connection_id, owner.keep_alive_answer)
             return []
         if owner.is_limits:
             self._limits = bytes(frame).ljust(align(len(frame)), b"\0")

@@ -71,9 +71,11 @@ async def test_a_client_that_reads_nothing_does_not_stall_the_others_and_gets_al
         )
         async with ClusterClient.connect([], config=config) as slow, cluster.requester() as requester:
             await slow.offer(REQUEST.pack(1) + FLOOD)
-            await wait_until(lambda: not slow._conductor.is_reading, timeout_s=TIMEOUT_S, what="the client to choke")
+            await wait_until(
+                lambda: not slow._conductor.protocol.is_reading, timeout_s=TIMEOUT_S, what="the client to choke"
+            )
             await requester.request(2_000)
-            was_reading = slow._conductor.is_reading
+            was_reading = slow._conductor.protocol.is_reading
 
             places = []
             async with within(TIMEOUT_S):

@@ -36,6 +36,9 @@ class Answering(Dialogue):
         asked_ns = self.now_ns if sent_ns is None else sent_ns
         self.say(member_id, KeepAliveAnswer(correlation_id=CorrelationId(asked_ns), is_leader=int(is_leader)))
 
+    def state(self) -> ClientState:
+        return self.protocol.state
+
     def pass_time(self, duration_ns: int) -> None:
         """Let time pass; what the client sends is taken by the sockets."""
         end_ns = self.now_ns + duration_ns
@@ -51,10 +54,10 @@ def test_a_leader_that_answered_and_answers_no_more_is_given_up_like_a_connectio
     leading = dialogue.connection(0)
 
     dialogue.pass_time(2 * INTERVAL_NS)
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
     dialogue.pass_time(INTERVAL_NS)
 
-    assert dialogue.protocol.state is ClientState.AWAIT_NEW_LEADER
+    assert dialogue.state() is ClientState.AWAIT_NEW_LEADER
     assert leading in dialogue.disconnected
     assert dialogue.connection(0) != leading  # dialled again
     dialogue.up(0)
@@ -74,7 +77,7 @@ def test_a_leader_that_is_given_up_and_comes_back_leads_on() -> None:
 
     dialogue.say(0, new_leader_event(term=4, leader=0, endpoints=ENDPOINTS_TEXT))
 
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
 
 
 def test_a_member_that_never_answered_is_not_given_up() -> None:
@@ -85,7 +88,7 @@ def test_a_member_that_never_answered_is_not_given_up() -> None:
 
     dialogue.pass_time(20 * INTERVAL_NS)
 
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
     assert dialogue.protocol.alive_until_ns > dialogue.now_ns
 
 
@@ -101,7 +104,7 @@ def test_whatever_a_leader_sends_says_that_it_runs(is_answer: bool) -> None:
         else:
             dialogue.say(0, session_message(b"tick", term=4, session_id=7))
 
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
 
 
 def test_a_follower_that_answered_is_watched_once_it_leads() -> None:
@@ -112,7 +115,7 @@ def test_a_follower_that_answered_is_watched_once_it_leads() -> None:
 
     dialogue.pass_time(3 * INTERVAL_NS)
 
-    assert dialogue.protocol.state is ClientState.AWAIT_NEW_LEADER
+    assert dialogue.state() is ClientState.AWAIT_NEW_LEADER
 
 
 def test_a_leader_that_says_that_it_does_not_lead_any_more_is_no_leader() -> None:
@@ -121,12 +124,12 @@ def test_a_leader_that_says_that_it_does_not_lead_any_more_is_no_leader() -> Non
     dialogue.answer()
 
     dialogue.answer(1, is_leader=False)
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
     dialogue.answer(0, is_leader=False)
 
-    assert dialogue.protocol.state is ClientState.AWAIT_NEW_LEADER
+    assert dialogue.state() is ClientState.AWAIT_NEW_LEADER
     dialogue.say(0, new_leader_event(term=5, leader=0, endpoints=ENDPOINTS_TEXT))
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
 
 
 def test_silence_says_nothing_while_this_client_does_not_read() -> None:
@@ -138,7 +141,7 @@ def test_silence_says_nothing_while_this_client_does_not_read() -> None:
     dialogue.protocol.is_reading = True
     dialogue.pass_time(INTERVAL_NS)
 
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
 
 
 def test_a_client_that_stood_still_reads_before_it_judges() -> None:
@@ -151,7 +154,7 @@ def test_a_client_that_stood_still_reads_before_it_judges() -> None:
     dialogue.answer(sent_ns=dialogue.now_ns - 100 * SECOND)
     dialogue.protocol.poll(dialogue.now_ns)
 
-    assert dialogue.protocol.state is ClientState.OPEN
+    assert dialogue.state() is ClientState.OPEN
 
 
 def begin(dialogue: Dialogue) -> asyncio.Future[bytes]:
