@@ -438,11 +438,17 @@ class ClusterClient(ClosedAtExit):
         await conductor.wait_ended()
 
     def call_at_session_end(self, call: Callable[[], None]) -> None:
-        """Have a function called once the present session has ended, also where another one follows."""
+        """Have a function called once the present session has ended, also where another one follows.
+
+        Raises:
+            LocalProtocolError: this is not the client's event loop.
+        """
+        self._check_loop()
         self._conductor.call_at_end(call)
 
     def forget_at_session_end(self, call: Callable[[], None]) -> None:
-        """Call a function no more."""
+        """Call a function no more; `LocalProtocolError` as for `call_at_session_end`."""
+        self._check_loop()
         self._conductor.forget_at_end(call)
 
     def _on_reopened(self, conductor: ClientConductor, error: ClusterError) -> None:

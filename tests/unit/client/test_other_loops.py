@@ -27,6 +27,8 @@ USES: dict[str, Callable[[ClusterClient], object]] = {
     "request": lambda client: client.request(b"x"),
     "take_snapshot": lambda client: client.take_snapshot(),
     "transfer_leadership": lambda client: client.transfer_leadership(),
+    "call_at_session_end": lambda client: client.call_at_session_end(lambda: None),
+    "forget_at_session_end": lambda client: client.forget_at_session_end(lambda: None),
     "aclose": lambda client: client.aclose(),
     "__aexit__": lambda client: client.__aexit__(None, None, None),
 }
