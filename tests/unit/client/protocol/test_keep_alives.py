@@ -39,9 +39,6 @@ class Answering(Dialogue):
         asked_ns = self.now_ns if sent_ns is None else sent_ns
         self.say(member_id, KeepAliveAnswer(correlation_id=CorrelationId(asked_ns), is_leader=int(is_leader)))
 
-    def state(self) -> ClientState:
-        return self.protocol.state
-
     def pass_time(self, duration_ns: int) -> None:
         """Let time pass; what the client sends is taken by the sockets."""
         end_ns = self.now_ns + duration_ns
