@@ -281,7 +281,7 @@ def test_a_handler_whose_lease_is_lost_is_cancelled_and_one_that_fails_is_told_o
 
 
 def test_a_handler_that_raises_is_logged_with_its_job() -> None:
-    with MemoryCluster(QueueService) as cluster:
+    with MemoryCluster(QueueService, logs=True) as cluster:
 
         async def test() -> None:
             queues, stop = QueueClient(await cluster.connect()), asyncio.Event()
