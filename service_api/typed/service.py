@@ -132,7 +132,6 @@ _RESERVED: Final = (
     "drop_timer",
     "keep_effect",
     "effect_owner",
-    "describe_payload",
     "find_drift",
     "state_types",
 )
@@ -142,7 +141,6 @@ _OWN_FIELDS: Final = ("timers", "next_timer_id", "known_schemas")
 _CONTEXT: Final = "_TypedService__ctx"
 _SETTLES: Final = "__trimaran_settles__"
 """Marks an `on_start` after which the state is looked at."""
-_SHOWN_BYTES: Final = 64
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _TIMER: Final = 0
@@ -468,14 +466,6 @@ class TypedService(ClusteredService):
     def outbox_counts(self) -> list[OutboxCounts]:
         """Count the effects of each declared outbox."""
         return [each.counts for each in self.__outboxes]
-
-    def describe_payload(self, payload: memoryview) -> str:
-        """Show a command as the message that it is, or its first bytes where no method takes it."""
-        try:
-            route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
-            return repr(route.read(payload[HEADER_BYTES:]))
-        except Exception:
-            return repr(bytes(payload[:_SHOWN_BYTES]))
 
     # --- for the context
 
