@@ -1,4 +1,4 @@
-"""Tickets: a shop that charges cards at a payment provider, each card once, whoever dies at whichever moment.
+"""Tickets: a shop that charges cards at a payment provider, each card once, also when processes die.
 
 trimaran up --service tickets:Tickets --service-dir examples --port 9000   # in one terminal
 python -m examples.tickets work                                            # in another: the worker

@@ -6,19 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 
-class StateField:
-    """A declared field of a service, where its value is an attribute of the service. `state` makes it."""
+class NamedField:
+    """A declaration in the body of a class that knows its name there."""
 
-    def __init__(self, default: object, factory: Callable[[], object] | None) -> None:
-        self.default = default
-        self.factory = factory
-        self.name = ""
+    name = ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
+
+
+class StateField(NamedField):
+    """A declared field of a service, where its value is an attribute of the service. `state` makes it."""
+
+    def __init__(self, default: object, factory: Callable[[], object] | None) -> None:
+        self.default = default
+        self.factory = factory
 
     def __get__(self, service: Any, owner: type) -> Any:
         # The attribute of an instance comes before this descriptor.

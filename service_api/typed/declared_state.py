@@ -35,7 +35,7 @@ from ..errors import ConfigurationError, LocalProtocolError, RemoteProtocolError
 from ..outbox.outbox import Outbox
 from .attributes import check_class, check_instance, show_attributes
 from .codec import ValueCodec, to_builtins
-from .declared_field import StateField
+from .declared_field import NamedField, StateField
 from .journal import MISSING, Journal
 from .outboxes import OutboxField
 from .schema import PLAIN_TYPES, CodecError, fields_of, is_frozen, is_record, show_type
@@ -62,19 +62,12 @@ def state(*value: object, default: Any = MISSING, factory: Callable[[], object] 
     return StateField(default, factory)
 
 
-class DerivedField:
-    """What a service derives from its state, as an attribute of the service. `derived` makes it."""
+class DerivedField(NamedField):
+    """A value that a service derives from its state, as an attribute of the service. `derived` makes it."""
 
     def __init__(self, make: Callable[[Any], object]) -> None:
         self.make = make
-        self.name = ""
         self.is_dict = False
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
 
     def __get__(self, service: Any, owner: type) -> Any:
         # Only until the service has started; then the attribute of the instance comes before this descriptor.

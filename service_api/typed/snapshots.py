@@ -32,7 +32,7 @@ PIECE_BYTES: Final = 32_768
 _PAIRS: Final = 256
 """Pairs of a dict that are written at once."""
 _GOES_ON, _ENDS = 1, 0
-_END_BEGIN: Final = b'{"pieces": '
+END_BEGIN: Final = b'{"pieces": '
 """The begin of the end: no piece begins so, since it would be of field 8,827."""
 
 
@@ -102,7 +102,7 @@ async def read_declared(plan: StatePlan, service: Any, snapshot: SnapshotImage) 
     pieces: list[bytes] = []
     piece_count, end = 0, b""
     async for message in messages:
-        if message.startswith(_END_BEGIN):
+        if message.startswith(END_BEGIN):
             end = message
             break
         piece_count += 1

@@ -22,9 +22,8 @@ import msgspec
 
 from .codec import READ_ANY
 from .schema import Schema
-from .snapshots import SNAPSHOT_BEGIN
+from .snapshots import END_BEGIN, SNAPSHOT_BEGIN
 
-_END_BEGIN: Final = b'{"pieces": '
 _FRAMING_BYTES: Final = 3
 _SHOWN_COUNT: Final = 8
 _SHOWN_LENGTH: Final = 80
@@ -81,7 +80,7 @@ def read_fields(messages: Iterable[bytes]) -> DeclaredValues | None:
     state = DeclaredValues({name: DeclaredValue(schema, {} if _is_dict(schema) else None) for name, schema in schemas})
     names, body = [name for name, _ in schemas], b""
     for message in left:
-        if message.startswith(_END_BEGIN):
+        if message.startswith(END_BEGIN):
             break
         body += message[_FRAMING_BYTES:]
         if message[_FRAMING_BYTES - 1]:
@@ -172,7 +171,7 @@ def describe_message(header: bytes, expected: bytes, actual: bytes) -> str | Non
 
 def _read_piece(schemas: list[tuple[str, Schema]], message: bytes) -> tuple[str, Schema, Any] | None:
     number = int.from_bytes(message[:2], "little")
-    if len(message) <= _FRAMING_BYTES or message.startswith(_END_BEGIN) or number >= len(schemas):
+    if len(message) <= _FRAMING_BYTES or message.startswith(END_BEGIN) or number >= len(schemas):
         return None
     name, schema = schemas[number]
     try:

@@ -1,4 +1,4 @@
-"""The tickets of the examples: each card is charged once, whoever dies at whichever step of a sale."""
+"""The tickets of the examples: each card is charged once, whichever process dies at whichever step."""
 
 from __future__ import annotations
 

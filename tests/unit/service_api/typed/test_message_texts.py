@@ -1,4 +1,4 @@
-"""Messages of a typed service in words, for whoever tells that something differs."""
+"""Messages of a typed service in words, as texts about differences have them."""
 
 from __future__ import annotations
 
