@@ -45,6 +45,7 @@ from .vocabulary.members import (
     is_active,
     is_empty_log,
     quorum_threshold,
+    voter_threshold,
 )
 from .vocabulary.reason import Reason
 from .vocabulary.reason import ReasonKind as K
@@ -163,6 +164,8 @@ class ConsensusContext:
 
     Without a candidate term it is none, and neither where it has lost the log that it voted with.
     """
+    _voter_beyond_position: int | None = None
+    """Follower, no voter: it is one once more than this is committed and recorded here. See `await_vote_beyond`."""
     is_cluster_formed: bool = False
     """Whether this process has heard of another's log that is not empty: then an empty one here may be a lost one."""
     seeded_member_ids: set[MemberId] = field(default_factory=set)
@@ -310,9 +313,14 @@ class ConsensusContext:
         return count >= quorum_threshold(len(self.voting_members))
 
     def count_active_members(self) -> int:
-        """Count the voting members that have reported a position within the heartbeat timeout, and this member."""
+        """Count the voting members that have reported a position within the heartbeat timeout, and this member.
+
+        Those that are no voters count beside as many voters only as it takes to commit with them.
+        """
         timeout_ns = self.config.leader_heartbeat_timeout_ns
-        return sum(one is self.me or is_active(one, self.now_ns, timeout_ns) for one in self.voting_members)
+        active = [one for one in self.voting_members if one is self.me or is_active(one, self.now_ns, timeout_ns)]
+        voter_count = sum(one.is_voter for one in active)
+        return len(active) if voter_count >= voter_threshold(len(self.voting_members)) else voter_count
 
     def takes_part(self, member: ClusterMember) -> bool:
         """Whether another member takes part in this leader's term. A closed link tells that sooner than silence."""
@@ -501,6 +509,8 @@ class ConsensusContext:
         if position > self.commit_position:
             self.commit_position = position
             self.emit(CommitAdvanced(position))
+            if not self.is_voter:
+                self._regain_vote()
 
     # --- where the log comes from
 
@@ -513,7 +523,8 @@ class ConsensusContext:
         """Choose the member to take the log from, as things are."""
         wanted_id, is_standby = self.log_source.wanted_member_id, self.roster.is_standby(self.config.member_id)
         wanted = self.members.get(wanted_id) if is_standby and wanted_id is not None else None
-        return self.log_source.choose(leader_member_id, wanted, now_ns=self.now_ns)
+        term_id = self.leadership_term_id
+        return self.log_source.choose(leader_member_id, wanted, leadership_term_id=term_id, now_ns=self.now_ns)
 
     # --- terms
 
@@ -554,9 +565,22 @@ class ConsensusContext:
         else:
             self.candidate_term_id = max(self.candidate_term_id, candidate_term_id)
 
-    def become_voter(self) -> None:
+    def await_vote_beyond(self, log_position: int) -> None:
+        """Begin to follow a leader, whose log ended at a position after this process began.
+
+        A member that is no voter becomes one when something behind that position is committed, by others: this member's
+        reports count for nothing until then. What it has forgotten is harmless then. A candidate that it has voted for
+        needs one more vote at least, and one of those whom it may have that of holds this entry. That one either voted
+        before it recorded the entry, and then follows no leader as old as this one; or it votes later, and then not for
+        a log that lacks the entry, as that of an earlier candidate does. In the same way a leader that this member once
+        acknowledged anything to is no older than this one, or has lost every chance to commit it.
+        """
+        self._voter_beyond_position = log_position
+
+    def _regain_vote(self) -> None:
         """Make the candidate term durable: from now on this member votes, and must never forget it."""
-        if not self.is_voter:
+        begin_position = self._voter_beyond_position
+        if begin_position is not None and self.commit_position > begin_position:
             self.is_voter = True
             self.emit(PersistCandidateTerm(self.candidate_term_id, self.append_position, self.timestamp))
 

@@ -33,6 +33,7 @@ from .backup import StandbySnapshot as StandbySnapshot
 from .backup import StandbySnapshotRecording as StandbySnapshotRecording
 from .consensus import APPEND_POSITION_FLAG_CATCHUP as APPEND_POSITION_FLAG_CATCHUP
 from .consensus import APPEND_POSITION_FLAG_HELD as APPEND_POSITION_FLAG_HELD
+from .consensus import APPEND_POSITION_FLAG_NO_VOTER as APPEND_POSITION_FLAG_NO_VOTER
 from .consensus import APPEND_POSITION_FLAG_NONE as APPEND_POSITION_FLAG_NONE
 from .consensus import APPEND_POSITION_FLAG_RELAYED as APPEND_POSITION_FLAG_RELAYED
 from .consensus import CONSENSUS_MESSAGES as CONSENSUS_MESSAGES

@@ -28,6 +28,8 @@ APPEND_POSITION_FLAG_HELD: Final = 2
 """Ours: the follower cannot deliver the log, and would lead only while no other can. Aeron passes it over."""
 APPEND_POSITION_FLAG_RELAYED: Final = 4
 """Ours: the log comes to the follower from another member than the leader. Aeron passes it over."""
+APPEND_POSITION_FLAG_NO_VOTER: Final = 8
+"""Ours: the follower may have forgotten votes and what it reported, so nothing commits by it. Aeron passes it over."""
 
 
 class CanvassPosition(ClusterMessage):

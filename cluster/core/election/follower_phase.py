@@ -56,6 +56,7 @@ class FollowerPhase(ElectionPhase):
         self._log_session_id = message.log_session_id
         self._catchup_join_position = message.log_position if ctx.append_position < message.log_position else 0
         """The leader's append position when it was ahead of ours; 0 when there is nothing to catch up."""
+        ctx.await_vote_beyond(message.log_position)
         self._near_bytes = ctx.config.catchup_near_bytes
         """How near the end of the leader's log the live log is joined; less each time that this was too far."""
         self._is_live_joined = False
@@ -272,7 +273,6 @@ class FollowerPhase(ElectionPhase):
         self._ctx.emit(fx.JoinLiveLog(self._log_session_id))
 
     def _enter_follower_ready(self) -> None:
-        self._ctx.become_voter()
         self._report_append_position()
         self._election.enter(_S.CLOSED, Reason(K.FOLLOWING))
 
@@ -302,7 +302,7 @@ class FollowerPhase(ElectionPhase):
 
     def _give_up_source(self) -> None:
         if self._ctx.is_relayed:
-            self._ctx.log_source.give_up(self._ctx.now_ns)
+            self._ctx.log_source.give_up(self._ctx.leadership_term_id, self._ctx.now_ns)
 
     def _on_leader_alive(self, commit_position: int | None) -> None:
         ctx = self._ctx
@@ -327,8 +327,8 @@ class FollowerPhase(ElectionPhase):
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.
 
-        For a member that is no voter, being near is not enough: this member may have acknowledged every byte of that
-        once.
+        A voter may join the live log sooner, and be counted sooner. One that is none is counted only for what comes
+        after that, so it takes what is before from the leader's archive.
         """
         ctx = self._ctx
         return ctx.is_voter or ctx.append_position >= self._catchup_join_position

@@ -81,8 +81,7 @@ class LeaderPhase(ElectionPhase):
         if message.leadership_term_id > ctx.leadership_term_id:
             return
         member = ctx.members[MemberId(message.follower_member_id)]
-        member.append_leadership_term_id = message.leadership_term_id
-        member.append_position = message.log_position
+        member.on_append(message)
         member.time_of_last_append_ns = ctx.now_ns
         self._election.poll()
 

@@ -392,6 +392,10 @@ class LogPublisher:
         self.log_buffer.append(frames)
         return self.log_buffer.append_position
 
+    def append_padding(self) -> None:
+        """Append the shortest frame there is, which readers pass over: the log grows, and says nothing more."""
+        self._fill_term(HEADER_LENGTH)
+
     def append_positioned(self, event: NewLeadershipTermEvent | ClusterActionRequest | MembershipChangeEvent) -> int:
         """Append an entry that holds its own end position, whatever it says of that. Returns the end position."""
         # The length of the entry does not depend on it.

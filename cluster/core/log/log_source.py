@@ -6,7 +6,8 @@ how far the log is committed it hears from the leader, as every member does. So 
 sends has to be the next frames of the leader's log, and only what the leader says is committed is delivered.
 
 A source fails when its link or its replay ends, or when nothing comes from it although more is committed. Then the
-standby follows the leader, and tries the source again after a pause. A source has a lower id than the standby that
+standby follows the leader, and tries the source again after a pause, or in the next term: when a leader dies, its
+standbys' replays end as well. A source has a lower id than the standby that
 follows it, so standbys never follow each other in a ring.
 """
 
@@ -15,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ....service_api.types import MemberId
+from ....service_api.types import NULL_TERM_ID, MemberId, TermId
 from ..vocabulary.members import ClusterMember
 
 _PAUSE_NS: Final = 30_000_000_000
-"""How long a source that failed is left alone."""
+"""How long a source that failed is left alone in the term in which it failed."""
 _LONG_AGO_NS: Final = -(1 << 62)
 
 
@@ -29,15 +30,19 @@ class SourceChoice:
 
     wanted_member_id: MemberId | None
     _not_before_ns: int = _LONG_AGO_NS
+    _failed_term_id: TermId = NULL_TERM_ID
 
-    def choose(self, leader_member_id: MemberId, source: ClusterMember | None, *, now_ns: int) -> MemberId:
+    def choose(
+        self, leader_member_id: MemberId, source: ClusterMember | None, *, leadership_term_id: TermId, now_ns: int
+    ) -> MemberId:
         """Choose whom to ask for the log; `source` is the wanted member as this one sees it, None if it is none."""
-        is_usable = source is not None and source.is_reachable and now_ns >= self._not_before_ns
+        may_be_asked = now_ns >= self._not_before_ns or leadership_term_id != self._failed_term_id
+        is_usable = source is not None and source.is_reachable and may_be_asked
         return source.member_id if source is not None and is_usable else leader_member_id
 
-    def give_up(self, now_ns: int) -> None:
-        """Leave the source alone for a while: it failed."""
-        self._not_before_ns = now_ns + _PAUSE_NS
+    def give_up(self, leadership_term_id: TermId, now_ns: int) -> None:
+        """Leave the source alone for a while in this term: it failed."""
+        self._failed_term_id, self._not_before_ns = leadership_term_id, now_ns + _PAUSE_NS
 
     def on_link_up(self, member_id: MemberId) -> None:
         """A member can be reached again: if it is the source, what failed before counts no more."""

@@ -11,6 +11,7 @@ from ....service_api.wire.versioned import build
 from ...messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     APPEND_POSITION_FLAG_HELD,
+    APPEND_POSITION_FLAG_NO_VOTER,
     APPEND_POSITION_FLAG_NONE,
     APPEND_POSITION_FLAG_RELAYED,
     AppendPosition,
@@ -136,7 +137,8 @@ def send_append_position(
                 "follower_member_id": ctx.config.member_id,
                 "flags": (APPEND_POSITION_FLAG_CATCHUP if is_catchup else APPEND_POSITION_FLAG_NONE)
                 | (APPEND_POSITION_FLAG_NONE if ctx.held is None else APPEND_POSITION_FLAG_HELD)
-                | (APPEND_POSITION_FLAG_RELAYED if ctx.is_relayed else APPEND_POSITION_FLAG_NONE),
+                | (APPEND_POSITION_FLAG_RELAYED if ctx.is_relayed else APPEND_POSITION_FLAG_NONE)
+                | (APPEND_POSITION_FLAG_NONE if ctx.is_voter else APPEND_POSITION_FLAG_NO_VOTER),
             },
         ),
     )

@@ -399,15 +399,18 @@ class ActionControl:
         self._hold_or_release()
         self._begin_put_off()
 
-    def _hold_or_release(self) -> None:
+    @property
+    def is_log_closed(self) -> bool:
+        """Leader: whether the log is to end where it ends, or this member should not lead.
+
+        So nothing at all is appended, while a cluster that is suspended takes what is its own.
+        """
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
-        is_barred = (
-            self.state is ModuleState.SUSPENDED
-            or is_stopping
-            or self._is_held_for_transfer
-            or self._ctx.held is not None
-            or self._ctx.roster.is_witness
-        )
+        ctx = self._ctx
+        return is_stopping or self._is_held_for_transfer or ctx.held is not None or ctx.roster.is_witness
+
+    def _hold_or_release(self) -> None:
+        is_barred = self.state is ModuleState.SUSPENDED or self.is_log_closed
         is_holding = self._publisher is not None and is_barred
         if is_holding == self.is_holding:
             return

@@ -173,7 +173,7 @@ class FollowerTerm:
         ctx = self._ctx
         is_ours = event.log_session_id == ctx.log_session_id
         if is_ours and ctx.is_relayed:
-            ctx.log_source.give_up(ctx.now_ns)
+            ctx.log_source.give_up(ctx.leadership_term_id, ctx.now_ns)
         return Reason(K.LOG_LINK_CLOSED, detail=event.reason) if is_ours else None
 
     def on_recorded(self, event: ev.Recorded) -> None:
@@ -233,7 +233,7 @@ class FollowerTerm:
             self._moved_ns, self._moved_position = ctx.now_ns, ctx.append_position
         if ctx.now_ns - self._moved_ns < timeout_ns:
             return None
-        ctx.log_source.give_up(ctx.now_ns)
+        ctx.log_source.give_up(ctx.leadership_term_id, ctx.now_ns)
         return Reason(
             K.LOG_SOURCE_STALLED,
             member_id=wanted_id,

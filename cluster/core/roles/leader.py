@@ -16,7 +16,7 @@ from ....service_api.wire.session import TRANSFER_TARGET, AdminRequest, AdminReq
 from ...messages.consensus import (
     APPEND_POSITION_FLAG_CATCHUP,
     APPEND_POSITION_FLAG_HELD,
-    APPEND_POSITION_FLAG_RELAYED,
+    APPEND_POSITION_FLAG_NO_VOTER,
     AppendPosition,
     CanvassPosition,
     CatchupPosition,
@@ -69,7 +69,7 @@ _TIMER_LIMIT = 20
 _SESSION_CHECK_INTERVAL_NS = 100_000_000
 _TIMER_RESOLUTION_NS = 1_000_000
 
-_CANNOT_LEAD = APPEND_POSITION_FLAG_CATCHUP | APPEND_POSITION_FLAG_HELD
+_CANNOT_LEAD = APPEND_POSITION_FLAG_CATCHUP | APPEND_POSITION_FLAG_HELD | APPEND_POSITION_FLAG_NO_VOTER
 
 _COMMIT_DELAY_NS = 4_000_000
 """How long a new commit position may wait for log that it can go with to the followers.
@@ -217,10 +217,10 @@ class LeaderTerm:
         member.time_of_last_append_ns = ctx.now_ns
         if message.leadership_term_id != ctx.leadership_term_id:
             return None
-        member.append_leadership_term_id = message.leadership_term_id
-        member.append_position = message.log_position
-        member.is_catching_up = bool(message.flags and message.flags & APPEND_POSITION_FLAG_CATCHUP)
-        member.is_relayed = bool(message.flags and message.flags & APPEND_POSITION_FLAG_RELAYED)
+        was_at = member.append_position
+        member.on_append(message)
+        if not member.is_voter and was_at == message.log_position:
+            self._give_vote_back(message.log_position)
         if member.is_catching_up:
             self._stop_catchup_if_joined(member)
         if message.log_position > ctx.commit_position:  # otherwise it can be no news to a majority
@@ -231,6 +231,15 @@ class LeaderTerm:
         if message.log_position < ctx.log_buffer.append_position or not ctx.roster.can_lead(member.member_id):
             return None
         return Reason(K.HELD_LEADER, member_id=message.follower_member_id, log_position=ctx.held.log_position)
+
+    def _give_vote_back(self, log_position: int) -> None:
+        """Append padding for a member that gets its vote back with the next entry, where none is under way.
+
+        It has reported the end of the log, where all is committed, twice: by now it would know of any other.
+        """
+        ctx = self._ctx
+        if log_position == ctx.log_buffer.append_position == ctx.commit_position and not self._actions.is_log_closed:
+            self.publisher.append_padding()
 
     def _advance_commit(self) -> None:
         ctx = self._ctx
@@ -363,6 +372,7 @@ class LeaderTerm:
         timeout_ns = ctx.config.leader_heartbeat_timeout_ns
         is_another_there = any(
             not member.is_reluctant
+            and member.is_voter
             and member.is_reachable
             and is_active(member, ctx.now_ns, timeout_ns)
             and ctx.roster.can_lead(member.member_id)

@@ -234,11 +234,15 @@ class FollowerReads:
 
 
 def may_acknowledge(ctx: ConsensusContext, message: LeadershipProbe) -> bool:
-    """Whether a follower, outside of any election, may say that the leader that asks still leads."""
+    """Whether a follower, outside of any election, may say that the leader that asks still leads.
+
+    One that is no voter may have helped to elect a newer leader, and has forgotten it.
+    """
     return (
         message.leadership_term_id == ctx.leadership_term_id
         and message.leader_member_id == ctx.leader_member_id
         and ctx.candidate_term_id <= message.leadership_term_id
+        and ctx.is_voter
     )
 
 

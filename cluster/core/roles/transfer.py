@@ -332,6 +332,8 @@ class TransferControl:
             return f"{name} is not in leadership_term_id={ctx.leadership_term_id}: it has not joined this leader yet"
         if member.is_catching_up or member.live_join_position is None:
             return f"{name} is catching up: append_position={member.append_position}"
+        if not member.is_voter:
+            return f"{name} came with an empty directory, and votes again after the next entry that the others commit"
         timeout_ns = ctx.config.leader_heartbeat_timeout_ns
         if not is_active(member, ctx.now_ns, timeout_ns):
             return f"{name} has reported nothing for {timeout_ns / 1e9:g} s"

@@ -12,6 +12,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ....service_api.types import NULL_POSITION, NULL_TERM_ID, MemberId, TermId
+from ...messages.consensus import (
+    APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_NO_VOTER,
+    APPEND_POSITION_FLAG_NONE,
+    APPEND_POSITION_FLAG_RELAYED,
+    AppendPosition,
+)
 
 
 class KnownLevel(NamedTuple):
@@ -41,7 +48,7 @@ class ClusterMember:
 
     time_of_last_canvass_ns: int = 0
     is_voter: bool = True
-    """Whether its last canvass named a term; one that names none never voted, or has lost its directory."""
+    """Whether it is one by its last canvass or report; one that is none never voted, or has lost its directory."""
 
     candidate_term_id: TermId = NULL_TERM_ID
     reluctance: int = 0
@@ -78,6 +85,15 @@ class ClusterMember:
         self.log_position = log_position
         self.append_position = min(self.append_position, log_position)
 
+    def on_append(self, message: AppendPosition) -> None:
+        """The member reports what it has recorded in a leadership term, and how."""
+        flags = message.flags or APPEND_POSITION_FLAG_NONE
+        self.append_leadership_term_id = message.leadership_term_id
+        self.append_position = message.log_position
+        self.is_catching_up = bool(flags & APPEND_POSITION_FLAG_CATCHUP)
+        self.is_relayed = bool(flags & APPEND_POSITION_FLAG_RELAYED)
+        self.is_voter = not flags & APPEND_POSITION_FLAG_NO_VOTER
+
     def forget_election(self) -> None:
         """Drop what it said in an earlier election."""
         self.log_leadership_term_id = NULL_TERM_ID
@@ -101,6 +117,15 @@ def quorum_threshold(member_count: int) -> int:
     return member_count // 2 + 1
 
 
+def voter_threshold(member_count: int) -> int:
+    """Count the voters that a majority needs to have one in common with every other, its members that forgot apart.
+
+    Of `n` members a ballot is won by `quorum_threshold(n)`, of which one may have forgotten that it voted there. So
+    many others, and this many voters, are more than the `n - 1` that there are.
+    """
+    return member_count - quorum_threshold(member_count) + 1
+
+
 def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> int:
     """Compare two log ends: positive when a is newer, negative when b is, 0 when equal. Source: Raft paper §5.4.1."""
     if term_a != term_b:
@@ -111,7 +136,7 @@ def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> i
 def quorum_position(
     members: Collection[ClusterMember], *, leadership_term_id: int, now_ns: int, heartbeat_timeout_ns: int
 ) -> int:
-    """Compute the position that a majority has recorded in this leadership term.
+    """Compute the position that a majority has recorded in this leadership term, and so many voters of it.
 
     Members that are silent for longer than the heartbeat timeout, or have reported in another term only, hold nothing:
     not even position 0, or the leader of an empty log would go ahead with nobody in its term.
@@ -124,8 +149,16 @@ def quorum_position(
         else NULL_POSITION
         for member in members
     ]
-    positions.sort()
-    return positions[-quorum_threshold(len(positions))]
+    ranked = sorted(positions)
+    position = ranked[-quorum_threshold(len(ranked))]
+    for member in members:
+        if not member.is_voter:
+            break
+    else:
+        return position
+    of_voters = [at for at, member in zip(positions, members, strict=True) if member.is_voter]
+    count = voter_threshold(len(positions))
+    return min(position, sorted(of_voters)[-count]) if len(of_voters) >= count else NULL_POSITION
 
 
 def is_active(member: ClusterMember, now_ns: int, heartbeat_timeout_ns: int) -> bool:

@@ -20,7 +20,7 @@ from trimaran.cluster.core.events import ClientConnect
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.core.peers import dialogue, message_rules
-from trimaran.cluster.core.roles import leader
+from trimaran.cluster.core.roles import leader, leadership_probe
 from trimaran.cluster.core.roles.follower import FollowerTerm
 from trimaran.cluster.core.roles.transfer import TransferControl
 from trimaran.cluster.core.sessions.session_answers import answer
@@ -32,6 +32,7 @@ from trimaran.cluster.core.vocabulary.members import ClusterMember
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.core.vocabulary.roster import Roster
 from trimaran.cluster.core.vocabulary.timers import TimerService
+from trimaran.cluster.messages.reads import LeadershipProbe
 from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api.types import MemberId, TermId
@@ -262,6 +263,29 @@ def _let_everybody_vote(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsensusContext, "__post_init__", begin)
 
 
+def _give_the_vote_back_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A member that has lost its directory votes again as soon as it follows a leader."""
+    real = ConsensusContext.await_vote_beyond
+    patch.setattr(ConsensusContext, "await_vote_beyond", lambda ctx, _: real(ctx, -1))
+
+
+def _commit_by_who_forgot(patch: pytest.MonkeyPatch) -> None:
+    """A majority is one whatever its members have forgotten."""
+    patch.setattr(members, "voter_threshold", lambda _: 1)
+
+
+def _confirm_whatever_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A follower says that its leader leads, though it may have helped to elect a newer one."""
+    real = leadership_probe.may_acknowledge
+
+    def may_acknowledge(ctx: ConsensusContext, message: LeadershipProbe) -> bool:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(ctx, "is_voter", True)
+            return real(ctx, message)
+
+    patch.setattr(leadership_probe, "may_acknowledge", may_acknowledge)
+
+
 def _believe_terms_that_leap(patch: pytest.MonkeyPatch) -> None:
     """Whatever term a message names is taken for one that there is."""
     patch.setattr(message_rules, "_term_fault", lambda *_: None)
@@ -386,6 +410,24 @@ PLANTS: tuple[Plant, ...] = (
     ),
     Plant("vote-after-send", "a vote is durable before it is sent", _persist_candidate_term_late),
     Plant("vote-in-memory", "a vote survives a restart", _forget_votes),
+    Plant(
+        "vote-back-at-once",
+        "a member that forgot its votes has one again only with an entry that came later and committed without it",
+        _give_the_vote_back_at_once,
+        "test_voter:test_newcomer_that_has_caught_up_is_no_voter_yet",
+    ),
+    Plant(
+        "commit-by-who-forgot",
+        "nothing commits by a member that has forgotten what it acknowledged",
+        _commit_by_who_forgot,
+        "test_voter:test_member_that_lost_its_directory_helps_a_deposed_leader_to_commit_nothing",
+    ),
+    Plant(
+        "confirm-who-forgot",
+        "a member that has forgotten its votes confirms no leader",
+        _confirm_whatever_is_forgotten,
+        "test_voter:test_newcomer_does_not_confirm_that_a_leader_leads",
+    ),
     Plant("mark-in-memory", "a term is marked, durably, before it is acknowledged", _mark_the_term_late),
     Plant(
         "figure-8",

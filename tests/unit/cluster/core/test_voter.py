@@ -15,7 +15,15 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
-from trimaran.cluster.messages.consensus import AppendPosition, CanvassPosition, RequestVote, StopCatchup, Vote
+from trimaran.cluster.messages.consensus import (
+    APPEND_POSITION_FLAG_NO_VOTER,
+    AppendPosition,
+    CanvassPosition,
+    RequestVote,
+    StopCatchup,
+    Vote,
+)
+from trimaran.cluster.messages.reads import LeadershipProbe, LeadershipProbeAck
 from trimaran.service_api.types import MemberId, TermId
 
 
@@ -102,6 +110,8 @@ def test_member_that_lost_its_directory_votes_again_when_it_has_caught_up() -> N
     cluster.wipe(wiped.member_id)
     cluster.start(wiped.member_id)
     assert cluster.run_until(lambda: wiped.module.follower is not None, limit_ns=5_000 * MS)
+    assert wiped.disk.candidate_term_id < 0
+    assert cluster.run_until(lambda: wiped.ctx.is_voter, limit_ns=1_000 * MS)
     assert wiped.disk.candidate_term_id == leader.ctx.leadership_term_id
     cluster.crash(leader.member_id)
 
@@ -118,6 +128,43 @@ def test_cluster_forms_itself_of_members_with_empty_directories(started: tuple[i
     cluster.settle()
 
     assert all(node.disk.candidate_term_id >= 0 for node in cluster.nodes.values())
+
+
+def test_member_that_lost_its_directory_helps_a_deposed_leader_to_commit_nothing() -> None:
+    """1. The two followers lose the leader, which does not know; one of them leads, and they commit.
+
+    2. The other one's directory is removed, the new leader dies, and the old one is found again in time.
+    3. The two are a majority, and what they append comes in the place of what was acknowledged.
+    """
+    cluster = Cluster(5)
+    cluster.start()
+    cluster.add_clients(4)
+    cluster.run(300 * MS)
+    deposed = cluster.leader()
+    assert deposed is not None
+    cluster.isolate(deposed.member_id, is_news=False)
+    others = {MemberId(0), MemberId(1), MemberId(2)} - {deposed.member_id}
+    for member_id in others:
+        cluster._tell_link(member_id, deposed.member_id, is_up=False)
+    assert cluster.run_until(lambda: cluster.leader() is not deposed, limit_ns=1_500 * MS)
+    newer = cluster.leader()
+    assert newer is not None
+    begin = newer.ctx.log_buffer.append_position
+    assert cluster.run_until(lambda: newer.ctx.commit_position > begin + 1_000, limit_ns=500 * MS)
+    (wiped,) = others - {newer.member_id}
+
+    cluster.wipe(wiped)
+    cluster.crash(newer.member_id)
+    cluster.start(wiped)
+    cluster.mend(deposed.member_id, wiped)
+    copying = cluster.nodes[wiped]
+    assert cluster.run_until(lambda: copying.module.follower is not None, limit_ns=1_500 * MS)
+    assert copying.ctx.leader_member_id == deposed.member_id
+    cluster.run(3_000 * MS)
+
+    cluster.heal()
+    cluster.start(newer.member_id)
+    cluster.settle()
 
 
 # --- voting and standing
@@ -267,17 +314,67 @@ def test_ballot_goes_on_without_a_member_that_turns_out_to_be_a_newcomer() -> No
 # --- gaining it
 
 
-def test_newcomer_keeps_the_leaders_term_in_memory_until_it_has_caught_up() -> None:
-    """Then the term is durable before the leader hears that this member is ready."""
+def test_newcomer_keeps_the_leaders_term_in_memory_until_an_entry_commits_that_came_after_it() -> None:
+    """Then the term is durable before the leader hears that this member is counted again."""
     solo = newcomer()
-    effects = solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.ReplayDone(0, 0))
+    effects = solo.feed(solo.new_term(1, 2, 0, log_position=64, after=(0, 0, 0)), ev.ReplayDone(0, 0))
+    effects += solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(64), ev.LogJoined(77))
+    effects += solo.feed(StopCatchup(leadership_term_id=TermId(2), follower_member_id=MemberId(0)))
+    assert solo.module.follower is not None
+    effects += solo.feed(solo.commit(1, 64), ev.Recorded(96), ev.Recorded(128))
     assert of(effects, fx.PersistCandidateTerm) == []
     assert solo.ctx.candidate_term_id == 2
+    assert {report.flags & APPEND_POSITION_FLAG_NO_VOTER for report in messages(effects, AppendPosition)} == {
+        APPEND_POSITION_FLAG_NO_VOTER
+    }
 
-    effects = solo.feed(ev.LogJoined(77))
+    effects = solo.feed(solo.commit(1, 96), ev.Recorded(160))
 
     assert [effect.candidate_term_id for effect in of(effects, fx.PersistCandidateTerm)] == [2]
     assert before(effects, fx.PersistCandidateTerm, AppendPosition)
+    assert [report.flags for report in messages(effects, AppendPosition)] == [0]
+    assert solo.ctx.is_voter
+
+
+def test_newcomer_begins_to_wait_again_with_each_leader() -> None:
+    """What an older leader had appended may have come before this member did, as far as the newer one's log goes."""
+    solo = newcomer()
+    solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.ReplayDone(0, 0), ev.LogJoined(77), ev.Recorded(64))
+    solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LogStopped(64))
+    solo.feed(solo.new_term(2, 3, 64), ev.ReplayDone(0, 0), ev.LogJoined(77))
+    assert solo.module.follower is not None
+
+    solo.feed(solo.commit(2, 64))
+    assert not solo.ctx.is_voter
+
+    solo.feed(ev.Recorded(96), solo.commit(2, 96))
+    assert solo.ctx.is_voter
+
+
+def test_newcomer_votes_for_nobody_while_it_follows_as_no_voter() -> None:
+    """It voted in term 3 for member 2, lost its directory and follows the leader of term 2: that vote may yet count."""
+    solo = newcomer()
+    solo.feed(solo.new_term(1, 2, 64, after=(0, 0, 64)), ev.ReplicationDone(64))
+    solo.feed(solo.new_term(1, 2, 64), ev.ReplayDone(0, 0), ev.LogJoined(77), solo.commit(1, 64))
+    assert solo.module.follower is not None
+
+    effects = solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LogStopped(64))
+    effects += solo.feed(solo.canvass(1, 2, 64), solo.request_vote(1, 3, 2, 64))
+
+    assert messages(effects, Vote) == []
+    assert of(effects, fx.PersistCandidateTerm) == []
+
+
+def test_newcomer_does_not_confirm_that_a_leader_leads() -> None:
+    """It may have helped to elect a newer one: a read that counts on its answer could be of an old state."""
+    solo = newcomer()
+    solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.ReplayDone(0, 0), ev.LogJoined(77))
+    probe = LeadershipProbe(leadership_term_id=TermId(2), probe_id=1, leader_member_id=MemberId(1))
+    assert messages(solo.feed(probe), LeadershipProbeAck) == []
+
+    solo.feed(ev.Recorded(32), solo.commit(1, 32))
+
+    assert [ack.probe_id for ack in messages(solo.feed(probe), LeadershipProbeAck)] == [1]
 
 
 def test_newcomer_follows_no_leader_older_than_the_one_it_followed() -> None:
@@ -289,24 +386,82 @@ def test_newcomer_follows_no_leader_older_than_the_one_it_followed() -> None:
     assert path(effects) == []
 
 
-def test_newcomer_joins_the_live_log_where_the_leaders_ended_when_it_came_or_later() -> None:
-    """Nearer is not enough: between there and its end may be what this member acknowledged.
+def test_newcomer_that_has_caught_up_is_no_voter_yet() -> None:
+    """What it copied it may have acknowledged once, and more; and it may have voted in a later term.
 
-    1. The leader has 4096 bytes, the last of them committed with this member's help.
-    2. The directory is removed; the member catches up to 3600, joins the live log and counts as a voter.
-    3. The leader dies before the rest arrives. With a member that holds 2000 bytes, this one is elected at 3600.
+    It takes from the leader's archive what there was when it came, and is counted only for what comes after that.
     """
     solo = newcomer()
     solo.feed(solo.new_term(1, 0, 0, log_position=4096, commit=4096), ev.ReplayDone(0, 0))
-    effects = solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(3600))
     stop = StopCatchup(leadership_term_id=TermId(0), follower_member_id=MemberId(0))
-    effects += solo.feed(stop)
+    effects = solo.feed(ev.CatchupImageAvailable(77), ev.Recorded(3600), stop)
     assert of(effects, fx.JoinLiveLog) == []
-    assert solo.is_in(S.FOLLOWER_CATCHUP)
-
     effects = solo.feed(ev.Recorded(4096))
     assert of(effects, fx.JoinLiveLog) == [fx.JoinLiveLog(77)]
     solo.feed(ev.LogJoined(77), stop)
-
     assert solo.module.follower is not None
+    assert not solo.ctx.is_voter
+
+    solo.feed(solo.commit(1, 4160), ev.Recorded(4128))
     assert solo.ctx.is_voter
+
+
+# --- at the leader
+
+
+def no_voter(solo: Solo, member_id: int, position: int) -> AppendPosition:
+    """The report of a member that has forgotten its votes."""
+    return solo.append_position(member_id, position, flags=APPEND_POSITION_FLAG_NO_VOTER)
+
+
+def leading(**facts: object) -> Solo:
+    """Member 0 leads, and has recorded and committed all it has."""
+    solo = Solo(terms=[(0, 0, 64)], **facts).lead()  # type: ignore[arg-type]  # passed on
+    solo.record()
+    solo.feed(solo.append_position(1, solo.ctx.append_position))
+    assert solo.ctx.commit_position == solo.ctx.append_position == solo.ctx.log_buffer.append_position
+    return solo
+
+
+def append(solo: Solo) -> int:
+    """Have the leader append and record an entry. Returns where it ends."""
+    assert solo.module.leader is not None
+    solo.module.leader.publisher.append_padding()
+    solo.record()
+    return solo.ctx.append_position
+
+
+def test_nothing_commits_by_a_member_that_has_forgotten_its_votes() -> None:
+    solo = leading()
+    committed, end = solo.ctx.commit_position, append(solo)
+
+    solo.feed(no_voter(solo, 2, end))
+    assert solo.ctx.commit_position == committed
+
+    solo.feed(solo.append_position(1, end))
+    assert solo.ctx.commit_position == end
+
+
+def test_leader_steps_down_that_hears_only_members_that_have_forgotten_their_votes() -> None:
+    """It can commit nothing, and its clients may find another."""
+    solo = leading()
+    for _ in range(20):
+        solo.feed(no_voter(solo, 2, solo.ctx.append_position))
+        solo.wait(200 * MS)
+
+    assert solo.module.leader is None
+
+
+def test_leader_of_a_still_log_appends_padding_for_a_member_that_has_forgotten_its_votes() -> None:
+    """Once, and only where no entry is under way that serves as well."""
+    solo = leading()
+    end = solo.ctx.append_position
+
+    solo.feed(solo.append_position(1, end), no_voter(solo, 2, end))
+    assert solo.ctx.log_buffer.append_position == end
+    solo.feed(solo.append_position(1, end), no_voter(solo, 2, end))
+    assert solo.ctx.log_buffer.append_position == end + 32
+    solo.record()
+    solo.feed(no_voter(solo, 2, end), no_voter(solo, 2, end + 32), no_voter(solo, 2, end + 32))
+
+    assert solo.ctx.log_buffer.append_position == end + 32

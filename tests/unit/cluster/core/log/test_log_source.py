@@ -148,7 +148,8 @@ def test_a_source_that_sends_nothing_of_what_is_committed_is_given_up() -> None:
     assert solo.ctx.choose_log_source(LEADER) == LEADER
 
 
-def test_a_source_is_tried_again_after_a_pause_or_when_its_process_is_new() -> None:
+def test_a_source_is_tried_again_after_a_pause_or_in_the_next_term_or_when_its_process_is_new() -> None:
+    """A leader that dies ends its standbys' links, and these the replays of theirs: the source has not failed."""
     solo = following(standby())
     solo.feed(ev.LogImageClosed(77, "connection closed"))
 
@@ -157,7 +158,12 @@ def test_a_source_is_tried_again_after_a_pause_or_when_its_process_is_new() -> N
     solo.ctx.now_ns += 1
     assert solo.ctx.choose_log_source(LEADER) == STANDBY
 
-    solo.ctx.log_source.give_up(solo.ctx.now_ns)
+    solo.ctx.log_source.give_up(solo.ctx.leadership_term_id, solo.ctx.now_ns)
+    assert solo.ctx.choose_log_source(LEADER) == LEADER
+    solo.ctx.leadership_term_id = TermId(solo.ctx.leadership_term_id + 1)
+    assert solo.ctx.choose_log_source(LEADER) == STANDBY
+
+    solo.ctx.log_source.give_up(solo.ctx.leadership_term_id, solo.ctx.now_ns)
     solo.feed(ev.LinkChanged(STANDBY, is_up=False), ev.LinkChanged(STANDBY, is_up=True))
     assert solo.ctx.choose_log_source(LEADER) == STANDBY
 

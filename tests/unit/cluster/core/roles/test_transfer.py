@@ -23,7 +23,12 @@ from trimaran.cluster.core.vocabulary.election_state import ElectionState
 from trimaran.cluster.core.vocabulary.member_change import MemberChange, MemberChangeKind
 from trimaran.cluster.core.vocabulary.reason import ReasonKind
 from trimaran.cluster.core.vocabulary.reluctance import Reluctance
-from trimaran.cluster.messages.consensus import APPEND_POSITION_FLAG_CATCHUP, CanvassPosition, RequestVote
+from trimaran.cluster.messages.consensus import (
+    APPEND_POSITION_FLAG_CATCHUP,
+    APPEND_POSITION_FLAG_NO_VOTER,
+    CanvassPosition,
+    RequestVote,
+)
 from trimaran.cluster.messages.transfer import TransferLeadership
 from trimaran.service_api.types import MemberId, TermId
 
@@ -182,6 +187,11 @@ def catching_up(solo: Solo, member_id: int) -> None:
     solo.feed(solo.append_position(member_id, 640, flags=APPEND_POSITION_FLAG_CATCHUP))
 
 
+def without_its_vote(solo: Solo, member_id: int) -> None:
+    position = solo.ctx.log_buffer.append_position
+    solo.feed(solo.append_position(member_id, position, flags=APPEND_POSITION_FLAG_NO_VOTER))
+
+
 def far_behind(solo: Solo, member_id: int) -> None:
     solo.feed(solo.append_position(member_id, 640))
     append(solo, 200)
@@ -206,6 +216,7 @@ def as_it_is(solo: Solo, member_id: int) -> None:
         (0, as_it_is, "member 0 is the leader"),
         (1, down, "member 1 cannot be reached"),
         (2, catching_up, "member 2 is catching up"),
+        (2, without_its_vote, "member 2 came with an empty directory"),
         (2, far_behind, "member 2 is too far behind: it lacks "),
         (2, reluctant, "member 2 is reluctant to lead"),
         (2, silent, "member 2 has reported nothing for 0.2 s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -38,10 +39,13 @@ def voter(member_id: int, vote: bool | None, term_id: int = 5) -> ClusterMember:
     return ClusterMember(MemberId(member_id), candidate_term_id=TermId(term_id), vote=vote)
 
 
-def recorder(member_id: int, position: int, *, term_id: int = 5, age_ns: int | None = 0) -> ClusterMember:
+def recorder(
+    member_id: int, position: int, *, term_id: int = 5, age_ns: int | None = 0, is_voter: bool = True
+) -> ClusterMember:
     """A member that reported a recorded position in a leadership term, so long ago."""
     return ClusterMember(
         MemberId(member_id),
+        is_voter=is_voter,
         append_leadership_term_id=TermId(term_id),
         append_position=position,
         time_of_last_append_ns=None if age_ns is None else NOW_NS - age_ns,
@@ -73,6 +77,7 @@ reports = st.lists(
         st.integers(0, 8).map(lambda units: units * 32),
         term_id=st.sampled_from([4, 5]),
         age_ns=st.sampled_from([None, 0, TIMEOUT_NS, TIMEOUT_NS + 1]),
+        is_voter=st.sampled_from([True, True, True, False]),
     ),
     min_size=1,
     max_size=7,
@@ -81,20 +86,39 @@ reports = st.lists(
 
 @given(reports)
 def test_quorum_position_agrees_with_counting_heads(members: list[ClusterMember]) -> None:
-    """A naive twin: the highest position that more than half of the members are known to hold."""
+    """A naive twin: the highest position that more than half of the members are known to hold.
 
-    def holders(position: int) -> int:
-        return sum(
-            m.append_position >= position
-            for m in members
+    Every majority has a voter among these, so a ballot that others have forgotten was not won without one of them.
+    """
+    majorities = [*combinations(range(len(members)), quorum_threshold(len(members)))]
+
+    def is_held(position: int) -> bool:
+        holders = {
+            at
+            for at, m in enumerate(members)
             if m.append_leadership_term_id == 5
             and m.time_of_last_append_ns is not None
             and NOW_NS - m.time_of_last_append_ns <= TIMEOUT_NS
-        )
+            and m.append_position >= position
+        }
+        voters = {at for at in holders if members[at].is_voter}
+        return len(holders) * 2 > len(members) and all(voters & {*majority} for majority in majorities)
 
-    naive = max((p for p in range(0, 32 * 9, 32) if holders(p) * 2 > len(members)), default=-1)
+    naive = max((p for p in range(0, 32 * 9, 32) if is_held(p)), default=-1)
 
     assert quorum_of(*members) == naive
+
+
+@pytest.mark.parametrize(
+    ("member_count", "voter_count", "commits"),
+    [(2, 1, True), (3, 1, False), (3, 2, True), (4, 1, False), (4, 2, True), (5, 2, False), (5, 3, True)],
+)
+def test_members_that_forgot_their_votes_count_beside_enough_that_did_not(
+    member_count: int, voter_count: int, *, commits: bool
+) -> None:
+    members = [recorder(at, 64, is_voter=at < voter_count) for at in range(member_count)]
+
+    assert quorum_of(*members) == (64 if commits else -1)
 
 
 log_ends = st.tuples(st.integers(-1, 3), st.integers(0, 3))

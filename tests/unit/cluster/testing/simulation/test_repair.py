@@ -286,8 +286,7 @@ def test_a_member_that_cannot_trust_its_vote_comes_back_without_one_until_it_has
     small.wait(lambda: is_back(small, member))
 
     assert voters == [False]
-    assert member.node is not None
-    assert member.node.module.ctx.is_voter
+    small.wait(lambda: member.node is not None and member.node.module.ctx.is_voter)
     assert "node-state.dat.damaged" in disk.list_directory(directory)
 
 

@@ -60,7 +60,8 @@ def test_a_source_that_sends_nothing_takes_the_log_of_the_second_nowhere(small: 
     before = context(second).append_position
     small.cluster.pause(FIRST)
 
-    small.send(20, members=[small.member(each) for each in range(3)])
+    small.cluster.add_client("late", lambda: small._client("late", 20, 8))
+    small.wait(lambda: context(small.leader).commit_position > before)
     small.cluster.run_for(SECOND // 20)
     assert context(second).append_position == before
 
