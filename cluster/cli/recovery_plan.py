@@ -202,7 +202,7 @@ def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[
             return []  # it was in no term, and has forgotten no vote
         return [
             f"no vote state: path={path} is missing, so the member has forgotten how it voted: it neither votes nor "
-            "stands until it has caught up with a leader of the others; restore the file, or start the others first"
+            "stands until a leader has committed an entry with the others; restore the file, or start the others first"
         ]
     try:
         candidate, _ = parse_node_state(path.read_bytes())

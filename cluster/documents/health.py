@@ -41,6 +41,8 @@ class ProblemKind(StrEnum):
     """A member did not give its status."""
     NOT_IN_TERM = "not_in_term"
     """A member answers, but is in an election or in another term than the leader."""
+    NO_VOTE = "no_vote"
+    """A member came with an empty directory, and is not counted yet: nothing commits by it, and it elects nobody."""
     BEHIND = "behind"
     """A member's durable log, or what its service was given, is further behind the leader's than allowed."""
     CLOCK_OFF = "clock_off"
@@ -311,6 +313,11 @@ CLUSTER_RULES: Final = (
 # What one status shows by itself
 
 
+def _find_no_vote(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    if is_in_term(status) and not status.has_vote:
+        yield "it has forgotten its votes, or has never voted, so it is not counted yet"
+
+
 def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     for other in status.differing_members:
         yield f"does not hear member {other.member_id}: {other.detail}"
@@ -454,6 +461,13 @@ def _find_certificate_expires(status: MemberStatus, limits: HealthLimits) -> Ite
 
 
 MEMBER_RULES: Final = (
+    MemberRule(
+        ProblemKind.NO_VOTE,
+        _find_no_vote,
+        "wait until the other voters have committed an entry without it, which takes a majority of all: start those "
+        "that are away, and empty no other directory meanwhile",
+        is_ready=True,  # it serves its clients
+    ),
     MemberRule(
         ProblemKind.DIFFERS,
         _find_differs,

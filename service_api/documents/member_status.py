@@ -262,6 +262,8 @@ class MemberStatus(Document):
     """How far it knows the log to be committed, and has recorded it."""
     delivered_position: Position
     """How far its service has been given the log."""
+    has_vote: bool = True
+    """Whether it votes and is counted, if it is a voter: not yet, where it came with an empty directory."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
     snapshot_length_bytes: Count | None = None

@@ -279,9 +279,11 @@ def _check_frames(recording: RecordingView, faults: list[str]) -> None:
             fault = "frame crosses a term"
         body = data[offset + 32 : offset + aligned]
         if frame_type == 0:
-            if term_offset + frame_length != term_length or flags != 0xC0 or any(body) or is_inside:
+            is_entry = frame_length == 32  # what a leader appends for a member that has lost its vote
+            is_end = term_offset + frame_length == term_length
+            if not (is_end or is_entry) or flags != 0xC0 or any(body) or is_inside:
                 fault = f"padding of {frame_length} with flags={flags:#x} inside_message={is_inside}"
-            padding_length = frame_length
+            padding_length = 0 if is_entry else frame_length
         else:
             if any(body[frame_length - 32 :]) or frame_length > recording.mtu_length:
                 fault = f"frame_length={frame_length}: longer than the mtu, or not padded with zeros"

@@ -141,6 +141,11 @@ class MembershipControl:
         ctx = self._ctx
         if change.kind is MemberChangeKind.PROMOTE:
             member = ctx.members[MemberId(change.member_id or 0)]
+            if not member.is_voter:
+                raise ChangeRefusedError(
+                    f"member_id={member.member_id} came with an empty directory, and nothing has been committed since "
+                    "that it could be counted with: ask again"
+                )
             if not has_log(ctx, member):
                 raise ChangeRefusedError(
                     f"member_id={member.member_id} has not the log yet: append_position={member.append_position} "
@@ -161,8 +166,8 @@ class MembershipControl:
             absent = sorted(made.voter_ids - present)
             advice = "start them, or remove these first" if moved_id is None else "replace it instead of moving it"
             raise ChangeRefusedError(
-                f"of the voters {sorted(made.voter_ids)} members {absent} are not in the term, so nothing could be "
-                f"committed: {len(present)} expected {needed}: {advice}"
+                f"of the voters {sorted(made.voter_ids)} members {absent} are not in the term, or have no vote yet, so "
+                f"nothing could be committed: {len(present)} expected {needed}: {advice}"
             )
 
     def _append(self, made: Configuration, publisher: LogPublisher) -> int:

@@ -92,8 +92,8 @@ class ReasonKind(Enum):
     )
     VOTED_IN_TERM = "voted in term {candidate_term_id} already"
     NOT_A_VOTER = (
-        "this member is not a voter: it never voted, or its directory was removed; it does not vote or stand until it "
-        "has caught up with a leader, unless every log is empty"
+        "this member is not a voter: it never voted, or its directory was removed; it does not vote or stand until a "
+        "leader has committed an entry with the other voters, unless every log is empty"
     )
     NOT_COUNTED = "this member does not stand: it is a learner, or no member, by its log: the members are {members}"
     MEMBERS_UNKNOWN = (

@@ -97,6 +97,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         append_position=ctx.append_position,
         commit_position=ctx.commit_position,
         delivered_position=vitals.container.adapter.position,
+        has_vote=ctx.is_voter,
         snapshot_position=module.snapshots.newest_position,
         snapshot_length_bytes=find_length_bytes(archive, module.snapshots.newest),
         snapshotless_services=[*vitals.container.snapshotless_services],

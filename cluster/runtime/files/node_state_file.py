@@ -23,7 +23,7 @@ a single bit differs. A file without our part is Aeron's: in that one only what 
 term written here adds the checksum, or renews it.
 
 A candidate term whose logPosition is -1 is that of a member that has lost the log it voted with: it keeps the term and
-has no vote, until it has caught up and stores the position where its log ends then. See `repair.coming_back`.
+has no vote, until it is a voter again and stores the position where its log ends then. See `repair.coming_back`.
 
 Source: Aeron `NodeStateFile`. Every function here may block.
 """
@@ -118,7 +118,7 @@ class NodeStateFile:
         """Open the file in `directory`, making it if it is missing: under another name first, so never half.
 
         With `sets_aside` a damaged file is renamed, and one without a vote takes its place: its member is no voter then
-        until it has caught up with a leader, so that it cannot vote twice in a term whose vote it has forgotten.
+        until a leader has committed an entry without it, so that it cannot vote twice in a term whose vote it forgot.
 
         Raises:
             ClusterError: the file is of another major version, or damaged; what is wrong is named.

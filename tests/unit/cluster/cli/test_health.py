@@ -103,6 +103,15 @@ def test_a_member_in_an_election_or_another_term_is_named() -> None:
     assert (other.exit_status, problems(other)) == (10, [("not_in_term", 2)])
 
 
+def test_a_member_that_is_not_counted_yet_is_named_so_that_nobody_empties_another_directory() -> None:
+    """One that is in an election says why it does not stand, there."""
+    new = member_status(2).model_copy(update={"has_vote": False})
+    canvassing = member_status(0, state="CANVASS", leader=None).model_copy(update={"has_vote": False})
+
+    assert problems(diagnosed(*three(answered(new)))) == [("no_vote", 2)]
+    assert problems(diagnosed(*three(answered(canvassing)))) == [("not_in_term", 0)]
+
+
 def test_a_leader_without_a_majority_is_a_problem_of_the_cluster() -> None:
     report = diagnosed(*three(failed(0), failed(2)))
 
