@@ -98,7 +98,8 @@ class OrderBook(TypedService):
 
     def _set_quantity(self, order: Order, quantity: int) -> Order:
         changed = Order(order.order_id, order.owner, order.side, order.price, quantity)
-        level, ids = (order.side, order.price), self.levels.get((order.side, order.price), ())
+        level: tuple[Side, int] = order.side, order.price
+        ids = self.levels.get(level, ())
         if quantity:
             self.orders[order.order_id] = changed
         elif self.orders.pop(order.order_id, None) is not None:
