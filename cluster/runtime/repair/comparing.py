@@ -7,6 +7,10 @@ that no check sees. Before the service is blamed and the member stops, the recor
     a majority of independent members has other bytes   these take the place of the own ones; this member starts again
     nobody can say who is right                         this member holds before the range, and compares again
 
+Digests tell of most differences, but not of each: a member that holds starts again, and what it has told on a link that
+was not up yet is lost. So a member also compares where another one says that it holds, and does what comes of it if it
+has read the range from its own disk since it began. What it had in memory then, its state has as it was.
+
 `core.log.log_comparison` decides. A member that starts again does so in its process, with a service that knows nothing,
 from a snapshot before the range. Holding is no stop: the member records the log and votes, and delivers nothing of the
 range or after it, so a majority that holds acknowledges nothing. It goes on when the members that differed have the
@@ -41,6 +45,7 @@ from ...core.context import ConsensusContext
 from ...core.log.log_comparison import LogDifference, LogVerdict, decide_range
 from ...core.log.log_copies import count_independent
 from ...core.log.log_repair import OtherCopy, RepairRange, plan_repair
+from ...core.vocabulary.reluctance import Reluctance
 from ..files.member_files import MemberFiles
 from .fetching import ask_peers, fetch_range, fetch_start_position
 from .mender import Mender, RepairFacts, RepairOutcome
@@ -48,6 +53,8 @@ from .mender import Mender, RepairFacts, RepairOutcome
 _PIECE_BYTES: Final = 1 << 20
 """A longer range that differs is decided on piece by piece."""
 _PAUSE_S: Final = 5.0
+_NEIGHBOURS_PAUSE_S: Final = 30.0
+"""Between two comparisons because another member holds: each reads the whole log."""
 _NO_END: Final = 1 << 62
 
 logger = structlog.get_logger()
@@ -109,6 +116,8 @@ class LogComparer:
     ) -> None:
         self._ctx, self._archive, self._files, self._mender = ctx, archive, files, mender
         self._facts, self._network, self._directory = mender.facts, network, directory
+        self._replayed_position = ctx.append_position
+        """Where the log ended that this node found on its disk."""
         self._comparing = asyncio.Lock()
         self._trusted_id: MemberId | None = None
         self._is_asked = asyncio.Event()
@@ -176,6 +185,32 @@ class LogComparer:
                     await self._is_asked.wait()
             except TimeoutError:
                 continue
+
+    async def watch_neighbours(self, restart: Callable[[], None]) -> None:
+        """While this member holds before nothing, compare where another one holds before what differs."""
+        while self._files.notes.difference is None:
+            await asyncio.sleep(_PAUSE_S)
+            others = self._ctx.others
+            if not any(each.is_reachable and each.reluctance & Reluctance.LOG_DIFFERS.value for each in others):
+                continue
+            found = await self.compare(self._ctx.commit_position)
+            difference = found.difference
+            if difference is not None and difference.position >= self._replayed_position:
+                found.difference = None
+            if await self.act(found):
+                restart()
+                return
+            await asyncio.sleep(_NEIGHBOURS_PAUSE_S)
+
+    async def act(self, found: LogComparison) -> bool:
+        """Note that this member is to hold, or that its log was mended; whether it has to start again for that."""
+        if found.difference is not None:
+            await self.hold(found)
+            return True
+        if found.mended_position is not None and not found.failure:
+            self.settle(found)
+            return True
+        return False
 
     def settle(self, found: LogComparison) -> None:
         """Note, at the end of this node, that what was mended is all there was."""

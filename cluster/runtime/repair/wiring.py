@@ -28,6 +28,7 @@ class Repair(Room):
         self.upkeep.start(tasks)
         restart = partial(self.agent.restart, NodeEnd.LOG_DIFFERED)
         tasks.create_task(self.comparer.watch(restart), name="compare-logs")
+        tasks.create_task(self.comparer.watch_neighbours(restart), name="compare-logs-with-held")
 
 
 def make_repair(ground: Ground, agent: ModuleAgent, files: Files) -> Repair:

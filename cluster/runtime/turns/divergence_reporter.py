@@ -136,15 +136,10 @@ class DivergenceReporter:
 
     async def _act(self, found: LogComparison) -> bool:
         """Start again if the log was mended, or in order to hold; whether that is so."""
-        if found.difference is not None:
-            await self._comparer.hold(found)
+        has_to = await self._comparer.act(found)
+        if has_to:
             self._agent.restart(NodeEnd.LOG_DIFFERED)
-            return True
-        if found.mended_position is not None and not found.failure:
-            self._comparer.settle(found)
-            self._agent.restart(NodeEnd.LOG_DIFFERED)
-            return True
-        return False
+        return has_to
 
     def _why_it_stops(self, divergence: Divergence, found: LogComparison) -> str:
         log = f"its log up to there is not the cause: {found}" if not found.failure else found.failure

@@ -58,6 +58,8 @@ class EntrySkips:
         ctx.held = notes.difference or (notes.failed if holds else None)
         if ctx.held is not None:
             ctx.note_reluctance(Reluctance.SERVICE_HELD, f"its service stands before {ctx.held}")
+        if notes.difference is not None:
+            ctx.note_reluctance(Reluctance.LOG_DIFFERS, str(notes.difference))
         self._adapter.know_skips(ctx.skipped_entries, held=ctx.held)
         self._adapter.on_skip = self._on_skip
 

@@ -14,8 +14,10 @@ from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallClus
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_repair import is_back
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper
+from trimaran.cluster.core.digests.digest_comparison import DigestComparison
 from trimaran.cluster.core.log.log_comparison import LogDifference
 from trimaran.cluster.core.log.log_copies import LogCopies
+from trimaran.cluster.messages.digests import ServiceDigest
 from trimaran.cluster.runtime.files.log_copies_file import LOG_COPIES_FILE_NAME, LogCopiesFile, read_log_copies
 from trimaran.cluster.testing.simulation.cluster import Member, Settings, SimulatedCluster
 from trimaran.service_api import ServiceDivergedError
@@ -99,9 +101,25 @@ def test_a_member_whose_log_alone_differs_takes_what_the_others_have(small: Unwa
     assert len(small.states()) == 1
 
 
-def test_two_members_with_the_bytes_of_one_source_do_not_outvote_the_third(small: Unwatched) -> None:
+def hear_no_digest(patch: pytest.MonkeyPatch, deaf_id: int) -> None:
+    """The others' digests do not reach a member: they started again before its link was up."""
+    real = DigestComparison.on_digest
+
+    def on_digest(self: DigestComparison, message: ServiceDigest) -> None:
+        if self._ctx.config.member_id != deaf_id:
+            real(self, message)
+
+    patch.setattr(DigestComparison, "on_digest", on_digest)
+
+
+@pytest.mark.parametrize("hears_digests", [True, False])
+def test_two_members_with_the_bytes_of_one_source_do_not_outvote_the_third(
+    small: Unwatched, monkeypatch: pytest.MonkeyPatch, *, hears_digests: bool
+) -> None:
     source, right = small.leader, small.followers[1]
     copy = small.followers[0]
+    if not hears_digests:
+        hear_no_digest(monkeypatch, source.member_id)
     begin, end = forge(source, TEXT)
     assert forge(copy, TEXT) == (begin, end)
     end_position = small.leader.node.module.ctx.commit_position  # type: ignore[union-attr]
