@@ -5,7 +5,8 @@ has one place after the other mended. What nobody can give now is tried again, a
 
 When every member has answered and none has the bytes, they are lost. If a start of this member would need them, the
 leader takes a new snapshot, after which no start does; if there is none after `SNAPSHOT_WAIT_S`, this member stops and
-says why. Older damage is told and kept.
+says why. Older damage is told and kept. Where several have lost the same, the one with the lowest id stops first, and
+the others wait for it, as it might have the range: they ask at the same times, and all would stop at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .mender import Mender, RepairOutcome
 RETRY_MIN_S: Final = 1.0
 RETRY_MAX_S: Final = 60.0
 SNAPSHOT_WAIT_S: Final = 60.0
-"""How long what is lost may wait for a snapshot that makes it superfluous."""
+"""How long what is lost may wait for a snapshot that makes it superfluous, for each voter up to this member."""
 
 
 @dataclass(slots=True)
@@ -111,7 +112,9 @@ class Repairer:
         """Have a snapshot taken, after which nobody needs what is lost; stop when that comes to nothing."""
         if found.lost_since_s is None:
             found.lost_since_s = now_s
-        if now_s - found.lost_since_s < SNAPSHOT_WAIT_S:
+        own_id = self._ctx.config.member_id
+        rank = sum(member_id < own_id for member_id in self._ctx.roster.current.voter_ids)
+        if now_s - found.lost_since_s < SNAPSHOT_WAIT_S * (1 + rank):
             if self._ctx.leader_member_id == self._ctx.config.member_id:
                 why = f"{place.file_name} is damaged at position={place.position}"
                 self._agent.post(ev.ActionRequested(None, ControlToggle.SNAPSHOT, reason=why))
