@@ -190,8 +190,9 @@ class LogComparer:
         """While this member holds before nothing, compare where another one holds before what differs."""
         while self._files.notes.difference is None:
             await asyncio.sleep(_PAUSE_S)
-            others = self._ctx.others
-            if not any(each.is_reachable and each.reluctance & Reluctance.LOG_DIFFERS.value for each in others):
+            roster, bit = self._ctx.roster, Reluctance.LOG_DIFFERS.value
+            is_held = any(each.is_reachable and each.reluctance & bit for each in roster.others)
+            if not is_held or roster.is_witness:  # which delivers nothing, so it has nothing to hold back
                 continue
             found = await self.compare(self._ctx.commit_position)
             difference = found.difference
