@@ -50,6 +50,8 @@ _RAREST: Final = 1 << 16
 _LONG_NS: Final = 100_000_000
 _LONG_COUNT_LIMIT: Final = 2
 _VALUE_LIMIT: Final = 100
+_WRITTEN_LIMIT: Final = 10 * _VALUE_LIMIT
+"""Canonical bytes of a value whose text may be short: they are about as long as the text."""
 _TYPE_BYTES: Final = 8
 _WHOLE: Final = "state_hash"
 """The name of the field of a state that has no fields."""
@@ -169,7 +171,7 @@ class _StateHashing:
         begin_ns = self._monotonic_ns()
         try:
             value = self._service.state_hash()
-            digest, state_fields = digest_state(value, self._service.state_types)
+            digest, text, state_fields = digest_state(value, self._service.state_types)
         except Exception as error:
             self._is_broken = True
             logger.error(
@@ -190,7 +192,7 @@ class _StateHashing:
             self._stride = min(self._stride << 1, _RAREST)
         elif duration_ns * _SHARE_LIMIT * 8 < since_ns and self._stride > 1:
             self._stride >>= 1
-        return digest, describe_value(value), state_fields
+        return digest, text, state_fields
 
     def _note_length(self, duration_ns: int, log_position: int) -> None:
         self._long_count = self._long_count + 1 if duration_ns >= _LONG_NS else 0
@@ -235,11 +237,12 @@ def digest_of(value: object) -> bytes:
     return _digest(canonical_bytes(value))
 
 
-def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, list[FieldDigest]]:
+def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, str, list[FieldDigest]]:
     """Compute the digest of what `state_hash` returned, and that of each field of it, the same in every process.
 
-    The fields are those of a dataclass, or the keys of a dict with few keys that are all short texts. Any other value
-    is one field, `state_hash`. `types` has the digest of the type that a field is declared with, by name.
+    Returns the digest, the value as text where that is short, and the fields. These are the fields of a dataclass, or
+    the keys of a dict with few keys that are all short texts. Any other value is one field, `state_hash`. `types` has
+    the digest of the type that a field is declared with, by name.
 
     Raises:
         LocalProtocolError: it is, or holds, an object that has no such digest.
@@ -255,15 +258,16 @@ def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, list
             whole = _write_pairs((canonical_bytes(name), part) for name, part in parts.items())
         else:
             whole = _write_sequence([canonical_bytes(type(value).__qualname__), *parts.values()])
-    return _digest(whole), [
+    state_fields = [
         FieldDigest(
             name=name,
             type_digest=int.from_bytes(types.get(name, b"")[:_TYPE_BYTES], "little", signed=True),
             digest=_digest(part),
-            value=describe_value(values[name]),
+            value=describe_value(values[name], part),
         )
         for name, part in parts.items()
     ]
+    return _digest(whole), describe_value(value, whole), state_fields
 
 
 def _values_by_field(value: object) -> dict[str, object] | None:
@@ -314,7 +318,12 @@ def _write_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
     return b"{%b}" % b",".join(b"%b:%b" % pair for pair in sorted(pairs))
 
 
-def describe_value(value: object) -> str:
-    """Show a value of `state_hash` in one short line; "" where it is too long."""
+def describe_value(value: object, written: bytes) -> str:
+    """Show a value of `state_hash` in one short line; "" where it is too long.
+
+    `written` are its canonical bytes. They tell that it is too long: 60 MB of text take longer than the digest.
+    """
+    if len(written) > _WRITTEN_LIMIT:
+        return ""
     text = value.hex() if isinstance(value, bytes | bytearray) else repr(value)
     return text if len(text) <= _VALUE_LIMIT and text.isascii() and text.isprintable() else ""

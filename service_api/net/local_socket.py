@@ -141,8 +141,14 @@ class ControlSocket:
     def mend(self) -> list[Path]:
         """Link the directory wherever it is not linked. Returns where that was to be done."""
         self.problems = []
-        mended = [each for each in runtime_directories() if not self._is_linked(each) and self._publish(each)]
-        self._linked_directories |= dict.fromkeys(mended)
+        mended = []
+        for each in runtime_directories():
+            is_linked = self._is_linked(each)  # also by the link that this member left when it was killed
+            if not is_linked and not self._publish(each):
+                continue
+            self._linked_directories[each] = None
+            if not is_linked:
+                mended.append(each)
         return mended
 
     def close(self) -> None:

@@ -103,18 +103,21 @@ def test_a_path_may_be_longer_than_that_of_a_socket(runtime: Path, tmp_path: Pat
     control.close()
 
 
-def test_what_a_dead_member_left_is_replaced(runtime: Path, directory: Path) -> None:
+@pytest.mark.parametrize("its_endpoint", [OTHER, ENDPOINT])
+def test_what_a_dead_member_left_is_replaced(runtime: Path, directory: Path, its_endpoint: Endpoint) -> None:
     """Its socket is there, and nobody listens; its link names the endpoint that it had."""
-    dead = ControlSocket(directory, OTHER)
+    dead = ControlSocket(directory, its_endpoint)
     dead.socket.close()
     os.close(dead._handle)
-    assert connect_locally(OTHER) is None
+    assert connect_locally(its_endpoint) is None
 
     control = ControlSocket(directory, ENDPOINT)
 
+    assert (control.is_published, control.problems) == (True, [])
     assert is_reached(control, ENDPOINT)
     assert len(os.listdir(runtime)) == 1
     control.close()
+    assert os.listdir(runtime) == []
 
 
 def test_links_that_went_are_made_again_and_others_are_left_alone(runtime: Path, directory: Path) -> None:
