@@ -120,6 +120,7 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
     ],
     ProblemKind.CERTIFICATE_EXPIRES: [{"certificate": None}, {"certificate": certificate(days=14.1)}],
     ProblemKind.DAMAGED: [{"damaged_places": [], "damaged_place_count": 0}],
+    ProblemKind.NO_VOTE: [{"has_vote": True}, {"has_vote": False, "state": "CANVASS"}],
     ProblemKind.DIFFERS: [{"differing_members": []}],
     ProblemKind.CLOCK_OFF: [{"clock": None}, {"clock": clock(None)}],
     ProblemKind.SERVICE_HELD: [{"held": None}],
@@ -218,6 +219,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.DAMAGED,
         {"damaged_places": [PLACE], "damaged_place_count": 1, "log_recording_id": 7},
         "cannot read a recording that is not its log: recording_id=0 position=640 file=0-0.rec",
+    ),
+    (
+        ProblemKind.NO_VOTE,
+        {"has_vote": False},
+        "it has forgotten its votes, or has never voted, so it is not counted yet",
     ),
     (
         ProblemKind.DIFFERS,
