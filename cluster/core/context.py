@@ -165,7 +165,7 @@ class ConsensusContext:
     Without a candidate term it is none, and neither where it has lost the log that it voted with.
     """
     _voter_beyond_position: int | None = None
-    """Follower, no voter: it is one once more than this is committed and recorded here. See `await_vote_beyond`."""
+    """Follower without a vote: it gets that once more than this is committed here. See `await_vote_beyond`."""
     is_cluster_formed: bool = False
     """Whether this process has heard of another's log that is not empty: then an empty one here may be a lost one."""
     seeded_member_ids: set[MemberId] = field(default_factory=set)
@@ -315,7 +315,7 @@ class ConsensusContext:
     def count_active_members(self) -> int:
         """Count the voting members that have reported a position within the heartbeat timeout, and this member.
 
-        Those that are no voters count beside as many voters only as it takes to commit with them.
+        Members without a vote count only beside enough voters to commit with them.
         """
         timeout_ns = self.config.leader_heartbeat_timeout_ns
         active = [one for one in self.voting_members if one is self.me or is_active(one, self.now_ns, timeout_ns)]
@@ -566,14 +566,11 @@ class ConsensusContext:
             self.candidate_term_id = max(self.candidate_term_id, candidate_term_id)
 
     def await_vote_beyond(self, log_position: int) -> None:
-        """Begin to follow a leader, whose log ended at a position after this process began.
+        """Begin to follow a leader whose log ended at a position after this process began.
 
-        A member that is no voter becomes one when something behind that position is committed, by others: this member's
-        reports count for nothing until then. What it has forgotten is harmless then. A candidate that it has voted for
-        needs one more vote at least, and one of those whom it may have that of holds this entry. That one either voted
-        before it recorded the entry, and then follows no leader as old as this one; or it votes later, and then not for
-        a log that lacks the entry, as that of an earlier candidate does. In the same way a leader that this member once
-        acknowledged anything to is no older than this one, or has lost every chance to commit it.
+        A member without a vote gets it with the first commit beyond that position. Its reports count for nothing until
+        then, so the others have committed that without it, and what it has forgotten does no harm any more:
+        docs/election.md, "Voters".
         """
         self._voter_beyond_position = log_position
 

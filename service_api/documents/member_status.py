@@ -263,7 +263,8 @@ class MemberStatus(Document):
     delivered_position: Position
     """How far its service has been given the log."""
     has_vote: bool = True
-    """Whether it votes and is counted, if it is a voter: not yet, where it came with an empty directory."""
+    """The right to vote and to be counted. False of a member that came with an empty directory, for a moment: until
+    the others have committed an entry without it."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
     snapshot_length_bytes: Count | None = None

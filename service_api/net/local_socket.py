@@ -141,14 +141,10 @@ class ControlSocket:
     def mend(self) -> list[Path]:
         """Link the directory wherever it is not linked. Returns where that was to be done."""
         self.problems = []
-        mended = []
-        for each in runtime_directories():
-            is_linked = self._is_linked(each)  # also by the link that this member left when it was killed
-            if not is_linked and not self._publish(each):
-                continue
-            self._linked_directories[each] = None
-            if not is_linked:
-                mended.append(each)
+        directories = runtime_directories()
+        linked = [each for each in directories if self._is_linked(each)]  # also by a link from before it was killed
+        mended = [each for each in directories if each not in linked and self._publish(each)]
+        self._linked_directories |= dict.fromkeys([*linked, *mended])
         return mended
 
     def close(self) -> None:

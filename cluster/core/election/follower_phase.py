@@ -327,8 +327,8 @@ class FollowerPhase(ElectionPhase):
     def _has_caught_up_as_voter(self) -> bool:
         """Whether this log holds all that the leader's held when this member came.
 
-        A voter may join the live log sooner, and be counted sooner. One that is none is counted only for what comes
-        after that, so it takes what is before from the leader's archive.
+        A voter joins the live log sooner, to be counted sooner. A member without a vote is counted only for what comes
+        later, so it takes all of this from the leader's archive.
         """
         ctx = self._ctx
         return ctx.is_voter or ctx.append_position >= self._catchup_join_position

@@ -6,9 +6,9 @@ how far the log is committed it hears from the leader, as every member does. So 
 sends has to be the next frames of the leader's log, and only what the leader says is committed is delivered.
 
 A source fails when its link or its replay ends, or when nothing comes from it although more is committed. Then the
-standby follows the leader, and tries the source again after a pause, or in the next term: when a leader dies, its
-standbys' replays end as well. A source has a lower id than the standby that
-follows it, so standbys never follow each other in a ring.
+standby follows the leader, and tries the source again after a pause, or in the next term: when a leader dies, the
+replays of its standbys end as well. A source has a lower id than the standby that follows it, so standbys never follow
+each other in a ring.
 """
 
 from __future__ import annotations

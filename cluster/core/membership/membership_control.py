@@ -45,7 +45,7 @@ def has_log(ctx: ConsensusContext, member: ClusterMember) -> bool:
 
 
 def _is_present(ctx: ConsensusContext, member: ClusterMember) -> bool:
-    """Whether a member takes part in this leader's term and can be counted in it, or is the leader."""
+    """Return whether a member takes part in this leader's term and is counted in it, or is the leader."""
     return member is ctx.me or (member.is_voter and ctx.takes_part(member))
 
 

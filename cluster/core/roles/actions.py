@@ -401,9 +401,9 @@ class ActionControl:
 
     @property
     def is_log_closed(self) -> bool:
-        """Leader: whether the log is to end where it ends, or this member should not lead.
+        """Return whether the leader appends nothing at all: the log is to end here, or another member should lead.
 
-        So nothing at all is appended, while a cluster that is suspended takes what is its own.
+        In a cluster that is suspended the leader still appends what the cluster itself needs.
         """
         is_stopping = self._pending is not None and self._pending.action in (_T.SHUTDOWN, _T.ABORT)
         ctx = self._ctx

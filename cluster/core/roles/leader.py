@@ -233,9 +233,9 @@ class LeaderTerm:
         return Reason(K.HELD_LEADER, member_id=message.follower_member_id, log_position=ctx.held.log_position)
 
     def _give_vote_back(self, log_position: int) -> None:
-        """Append padding for a member that gets its vote back with the next entry, where none is under way.
+        """Append padding if a member that waits for an entry to get its vote back has reported the end of a still log.
 
-        It has reported the end of the log, where all is committed, twice: by now it would know of any other.
+        It has reported that position twice, so it has heard that all of the log is committed.
         """
         ctx = self._ctx
         if log_position == ctx.log_buffer.append_position == ctx.commit_position and not self._actions.is_log_closed:

@@ -234,9 +234,9 @@ class FollowerReads:
 
 
 def may_acknowledge(ctx: ConsensusContext, message: LeadershipProbe) -> bool:
-    """Whether a follower, outside of any election, may say that the leader that asks still leads.
+    """Return whether a follower, outside of any election, may say that the leader that asks still leads.
 
-    One that is no voter may have helped to elect a newer leader, and has forgotten it.
+    A member without a vote may have helped to elect a newer leader, and has forgotten it.
     """
     return (
         message.leadership_term_id == ctx.leadership_term_id

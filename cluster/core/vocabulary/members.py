@@ -48,7 +48,7 @@ class ClusterMember:
 
     time_of_last_canvass_ns: int = 0
     is_voter: bool = True
-    """Whether it is one by its last canvass or report; one that is none never voted, or has lost its directory."""
+    """Its right to vote, by its last canvass or report: False if it never voted, or has lost its directory."""
 
     candidate_term_id: TermId = NULL_TERM_ID
     reluctance: int = 0
@@ -86,7 +86,7 @@ class ClusterMember:
         self.append_position = min(self.append_position, log_position)
 
     def on_append(self, message: AppendPosition) -> None:
-        """The member reports what it has recorded in a leadership term, and how."""
+        """Note a report of what the member has recorded in a leadership term."""
         flags = message.flags or APPEND_POSITION_FLAG_NONE
         self.append_leadership_term_id = message.leadership_term_id
         self.append_position = message.log_position
@@ -118,10 +118,9 @@ def quorum_threshold(member_count: int) -> int:
 
 
 def voter_threshold(member_count: int) -> int:
-    """Count the voters that a majority needs to have one in common with every other, its members that forgot apart.
+    """Count the voters that must hold an entry so that every majority of the members has one of them.
 
-    Of `n` members a ballot is won by `quorum_threshold(n)`, of which one may have forgotten that it voted there. So
-    many others, and this many voters, are more than the `n - 1` that there are.
+    Members that have forgotten their votes are not among them: an earlier ballot may have been won with these.
     """
     return member_count - quorum_threshold(member_count) + 1
 
@@ -136,7 +135,7 @@ def compare_log(term_a: int, position_a: int, term_b: int, position_b: int) -> i
 def quorum_position(
     members: Collection[ClusterMember], *, leadership_term_id: int, now_ns: int, heartbeat_timeout_ns: int
 ) -> int:
-    """Compute the position that a majority has recorded in this leadership term, and so many voters of it.
+    """Compute the position that a majority has recorded in this leadership term, and as many voters as it takes.
 
     Members that are silent for longer than the heartbeat timeout, or have reported in another term only, hold nothing:
     not even position 0, or the leader of an empty log would go ahead with nobody in its term.
@@ -154,7 +153,7 @@ def quorum_position(
     for member in members:
         if not member.is_voter:
             break
-    else:
+    else:  # the usual case, and this is called for each report
         return position
     of_voters = [at for at, member in zip(positions, members, strict=True) if member.is_voter]
     count = voter_threshold(len(positions))

@@ -40,8 +40,8 @@ class Reluctance(Enum):
     """A part of its log cannot be read: a member that needs it would not get it. It ends a term only when a member
     needs it, and then hands it over: see `transfer`."""
     LOG_DIFFERS = 16
-    """Its service stands before a range of the log that differs from others', beside `SERVICE_HELD`. They look then
-    whether theirs is the wrong one: see `repair.comparing`."""
+    """Its service stands before a range of the log in which members differ; told together with `SERVICE_HELD`. The
+    others then compare their logs: see `repair.comparing`."""
 
     @property
     def label(self) -> str:

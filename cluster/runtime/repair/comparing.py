@@ -7,9 +7,9 @@ that no check sees. Before the service is blamed and the member stops, the recor
     a majority of independent members has other bytes   these take the place of the own ones; this member starts again
     nobody can say who is right                         this member holds before the range, and compares again
 
-Digests tell of most differences, but not of each: a member that holds starts again, and what it has told on a link that
-was not up yet is lost. So a member also compares where another one says that it holds, and does what comes of it if it
-has read the range from its own disk since it began. What it had in memory then, its state has as it was.
+A digest may not arrive: a member starts again in order to hold, perhaps before all its links are up. So a member also
+compares its log when another one says that it holds. It holds in turn only if it has read the range from its own disk
+since it began. If the range came live, this member's state is of the bytes as the leader appended them.
 
 `core.log.log_comparison` decides. A member that starts again does so in its process, with a service that knows nothing,
 from a snapshot before the range. Holding is no stop: the member records the log and votes, and delivers nothing of the
@@ -187,7 +187,7 @@ class LogComparer:
                 continue
 
     async def watch_neighbours(self, restart: Callable[[], None]) -> None:
-        """While this member holds before nothing, compare where another one holds before what differs."""
+        """While this member does not hold, compare its log whenever another one holds before a difference."""
         while self._files.notes.difference is None:
             await asyncio.sleep(_PAUSE_S)
             roster, bit = self._ctx.roster, Reluctance.LOG_DIFFERS.value
@@ -204,7 +204,7 @@ class LogComparer:
             await asyncio.sleep(_NEIGHBOURS_PAUSE_S)
 
     async def act(self, found: LogComparison) -> bool:
-        """Note that this member is to hold, or that its log was mended; whether it has to start again for that."""
+        """Note that this member is to hold, or that its log was mended. Returns whether it has to start again."""
         if found.difference is not None:
             await self.hold(found)
             return True

@@ -337,7 +337,7 @@ def test_newcomer_keeps_the_leaders_term_in_memory_until_an_entry_commits_that_c
 
 
 def test_newcomer_begins_to_wait_again_with_each_leader() -> None:
-    """What an older leader had appended may have come before this member did, as far as the newer one's log goes."""
+    """The newer leader's log may hold what an older one appended before this member came."""
     solo = newcomer()
     solo.feed(solo.new_term(1, 2, 0, after=(0, 0, 0)), ev.ReplayDone(0, 0), ev.LogJoined(77), ev.Recorded(64))
     solo.feed(ev.LinkChanged(MemberId(1), is_up=False), ev.LogStopped(64))

@@ -272,7 +272,7 @@ def stop(small: SmallCluster, member: Member) -> None:
     small.wait(lambda: not member.is_running)
 
 
-def test_a_member_that_cannot_trust_its_vote_comes_back_without_one_until_it_has_caught_up(small: SmallCluster) -> None:
+def test_a_member_that_cannot_trust_its_vote_comes_back_without_one_and_gets_it_back(small: SmallCluster) -> None:
     member = small.follower
     small.cluster.kill(member.member_id)
     disk, directory = member.machine.disk, member.config.directory / "cluster"
