@@ -194,10 +194,13 @@ class ClientConductor:
             ClusterError: the client closed meanwhile, with the reason.
         """
         outstanding = self.protocol.requests.outstanding()
-        if outstanding:
-            await asyncio.wait(outstanding)
-            if self.protocol.state is ClientState.CLOSED:
-                raise self.protocol.closed_error()
+        if not outstanding:
+            return
+        # Once more where a caller was cancelled, or its time was over, meanwhile: that is no outcome.
+        while outcomes := [request.outcome() for request in outstanding if request.is_outstanding]:
+            await asyncio.wait(outcomes)
+        if self.protocol.state is ClientState.CLOSED:
+            raise self.protocol.closed_error()
 
     def _unsent_bytes(self, connection_id: int) -> int:
         connection = self._connections.get(connection_id)

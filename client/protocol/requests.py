@@ -41,13 +41,32 @@ class PendingRequest:
         self.future = future
         """Who waits: the caller, or the code that resolves a request that timed out."""
         self.payload: bytes | None = payload
-        """None once it is answered."""
+        """None once its outcome is known, or certainly never will be."""
         self.deadline_ns = deadline_ns
         self.sequence = 0
         """0 until it is sent."""
 
     def __repr__(self) -> str:
         return f"<PendingRequest sequence={self.sequence} answered={self.payload is None}>"
+
+    @property
+    def is_outstanding(self) -> bool:
+        """Whether it has no outcome: one that is not sent has none as long as its caller waits."""
+        return self.payload is not None and (self.sequence > 0 or not self.future.done())
+
+    def outcome(self) -> asyncio.Future[bytes]:
+        """Return what is done no later than the outcome is known; another one where a caller has cancelled its own."""
+        future = self.future
+        if future.done():
+            self.future = future = future.get_loop().create_future()
+            future.add_done_callback(_retrieve)
+        return future
+
+    def fail(self, error: ClusterError) -> None:
+        """End it: nothing more will be known of it."""
+        self.payload = None
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class RequestWindow:
@@ -99,11 +118,16 @@ class RequestWindow:
         """Withdraw a request whose caller no longer waits: if it is not sent yet, it never will be."""
         if not request.sequence and request in self._unsent:
             self._unsent.remove(request)
+            request.payload = None
 
-    def outstanding(self) -> list[asyncio.Future[bytes]]:
-        """What is to be waited for until every request made up to now has its outcome."""
-        futures = [request.future for request in (*self._sent, *self._unsent) if request.payload is not None]
-        return [future for future in futures if not future.done()]
+    def outstanding(self) -> list[PendingRequest]:
+        """Return the requests made up to now that have no outcome, also those for which no caller waits any more."""
+        return [request for request in (*self._sent, *self._unsent) if request.is_outstanding]
+
+    @property
+    def has_outstanding(self) -> bool:
+        """Whether a request has no outcome."""
+        return bool(self._sent or self._unsent)
 
     @property
     def has_unsent(self) -> bool:
@@ -146,7 +170,9 @@ class RequestWindow:
             and len(publisher.outgoing) < self._outgoing_limit
         ):
             request = unsent.popleft()
-            if not request.future.done():
+            if request.future.done():
+                request.payload = None
+            else:
                 self._send(request, publisher)
         return publisher.appended_bytes > before
 
@@ -192,7 +218,7 @@ class RequestWindow:
         if late:
             self._unsent = deque(request for request in self._unsent if request.deadline_ns > now_ns)
             for request in late:
-                _fail(request.future, RejectedError("timed out before it was sent: no leader, or no room to send"))
+                request.fail(RejectedError("timed out before it was sent: no leader, or no room to send"))
         for request in self._sent:
             if request.deadline_ns <= now_ns and request.payload is not None:
                 self._mark_indeterminate(request)
@@ -205,7 +231,7 @@ class RequestWindow:
         """The session is ending: what is not sent never will be."""
         unsent, self._unsent = self._unsent, deque()
         for request in unsent:
-            _fail(request.future, RejectedError(reason))
+            request.fail(RejectedError(reason))
 
     def end(self, reason: str) -> None:
         """The session has ended: nobody will ever know what came of the unanswered requests."""
@@ -214,7 +240,7 @@ class RequestWindow:
         sent, self._sent, self._sent_bytes = self._sent, deque(), 0
         for request in sent:
             if request.payload is not None:
-                _fail(request.future, RequestIndeterminateError(reason, None))
+                request.fail(RequestIndeterminateError(reason, None))
         self._deadline_ns = _NEVER_NS
 
     # Inside
@@ -271,11 +297,6 @@ def _error_of(code: int, reply: bytes) -> ClusterError:
     if code == RequestCode.NO_REQUESTS:
         return RejectedError(reply.decode(errors="replace") or "the service takes no requests")
     return RequestIndeterminateError(f"the cluster no longer has the reply: code={code}", None)
-
-
-def _fail(future: asyncio.Future[bytes], error: ClusterError) -> None:
-    if not future.done():
-        future.set_exception(error)
 
 
 def _retrieve(outcome: asyncio.Future[bytes]) -> None:

@@ -264,3 +264,45 @@ def test_queries_and_snapshots_work_over_it() -> None:
 
     with made() as memory:
         memory.run(test())
+
+
+def test_a_drain_waits_for_requests_whose_callers_were_cancelled() -> None:
+    """It has an outcome all the same: the service runs it."""
+
+    async def test() -> None:
+        async with memory.share() as shared:
+            first, second = await opened(shared, 2)
+            before, during = (asyncio.ensure_future(first.request(b"1")) for _ in range(2))
+            await asyncio.sleep(0)
+            before.cancel()
+            await asyncio.sleep(0)
+            draining = asyncio.ensure_future(first.drain())
+            await asyncio.sleep(0)
+            during.cancel()
+            await asyncio.sleep(0.0001)
+            assert not draining.done()
+            await draining
+            assert (await second.query(b"", max_staleness_s=0, read_from=memory.leader)).payload == b"2"
+
+    with made() as memory:
+        memory.run(test())
+
+
+def test_a_drain_does_not_wait_for_cancelled_requests_that_were_never_sent() -> None:
+    async def test() -> None:
+        async with memory.share() as shared:
+            (client,) = await opened(shared, 1)
+            memory.partition(["client"], [0, 1, 2])
+            await memory.advance(8)
+            assert not client.has_leader
+            unsent = asyncio.ensure_future(client.request(b"1"))
+            await asyncio.sleep(0)
+            draining = asyncio.ensure_future(client.drain())
+            await asyncio.sleep(0)
+            unsent.cancel()
+            memory.heal()
+            await draining
+            assert await client.request(b"0") == b"0"
+
+    with made() as memory:
+        memory.run(test())
