@@ -47,15 +47,27 @@ class ClusterClient(ClosedAtExit):
     Times are in seconds. Errors are of `trimaran.service_api.errors`, and those of `trimaran.client.errors`.
     """
 
-    def __init__(self, conductor: ClientConductor, open_session: OpenSession | None = None) -> None:
-        """Take over a session that is open; applications call `connect`. `open_session` opens the next one."""
+    def __init__(
+        self,
+        conductor: ClientConductor,
+        open_session: OpenSession | None = None,
+        siblings: dict[Reopening, None] | None = None,
+    ) -> None:
+        """Take over a session that is open; applications call `connect`. `open_session` opens the next one.
+
+        `siblings` are those of `Reopening`.
+        """
         self._conductor = conductor
         config = conductor.protocol.config
         self._reopening = (
             None
             if open_session is None
             else Reopening(
-                conductor, open_session, random=config.random or SYSTEM_RANDOM.random, on_opened=self._on_reopened
+                conductor,
+                open_session,
+                random=config.random or SYSTEM_RANDOM.random,
+                on_opened=self._on_reopened,
+                siblings=siblings,
             )
         )
         self._protocol = conductor.protocol
@@ -479,9 +491,11 @@ SYSTEM_RANDOM: Final = SystemRandom()
 """Of all clients of the process, and of its forks: to seed a generator for each took longer than to ask the system."""
 
 
-async def connect_client(open_one: OpenSession, *, reopens: bool) -> ClusterClient:
+async def connect_client(
+    open_one: OpenSession, *, reopens: bool, siblings: dict[Reopening, None] | None = None
+) -> ClusterClient:
     """Open a session, and return the client of it. If it `reopens`, it opens the next one in the same way."""
-    return ClusterClient(await open_one(()), open_one if reopens else None)
+    return ClusterClient(await open_one(()), open_one if reopens else None, siblings)
 
 
 def session_opener(config: ClientConfig, listener: EgressListener | None) -> OpenSession:

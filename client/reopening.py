@@ -37,8 +37,12 @@ class Reopening:
         *,
         random: Callable[[], float],
         on_opened: Callable[[ClientConductor, ClusterError], None],
+        siblings: dict[Reopening, None] | None = None,
     ) -> None:
-        """`on_opened` takes each new session, and the error with which the one before ended."""
+        """`on_opened` takes each new session, and the error with which the one before ended.
+
+        Who could not open sessions any more closes its `siblings`: this one is among them until it is closed.
+        """
         self._open_session = open_session
         self._random = random
         self._on_opened = on_opened
@@ -47,6 +51,8 @@ class Reopening:
         self._failure = "no session yet"
         self.is_closed = False
         """True once the client is closed: there will be no session any more."""
+        self._siblings = {} if siblings is None else siblings
+        self._siblings[self] = None
         self._take(conductor)
 
     def __repr__(self) -> str:
@@ -107,6 +113,7 @@ class Reopening:
 
     def _end(self) -> None:
         self.is_closed = True
+        self._siblings.pop(self, None)
         self._is_open.set()
 
     def _take(self, conductor: ClientConductor) -> None:

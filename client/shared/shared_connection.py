@@ -38,6 +38,7 @@ from ..protocol.session_identity import (
     close_request_of,
     proof_of,
 )
+from ..reopening import Reopening
 from .frame_owner import FrameOwner
 from .session_channel import SessionChannel
 from .shared_link import SharedLink
@@ -81,6 +82,8 @@ class SharedConnection(ClosedAtExit):
         self._opening: asyncio.Lock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._reopening: dict[Reopening, None] = {}
+        """Of the clients that would open other sessions."""
         self._ending: dict[asyncio.Future[None], None] = {}
         """Cancelled dials and closed connections that have not come to their end."""
 
@@ -138,7 +141,7 @@ class SharedConnection(ClosedAtExit):
         async def open_one(known: tuple[str, ...]) -> ClientConductor:
             return await self._open_session(config, egress_listener)
 
-        return Connecting(lambda: connect_client(open_one, reopens=config.reopen))
+        return Connecting(lambda: connect_client(open_one, reopens=config.reopen, siblings=self._reopening))
 
     async def aclose(self) -> None:
         """Close every session, then the connections. More calls do nothing.
@@ -150,6 +153,8 @@ class SharedConnection(ClosedAtExit):
         if self._loop is None:
             return
         self._check_loop()
+        for reopening in [*self._reopening]:
+            await reopening.close()
         sessions = [*self._sessions.values()]
         for session in sessions:
             session.conductor.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -195,3 +196,39 @@ def test_a_callback_that_raises_stops_nothing(memory: MemoryCluster, monkeypatch
 def test_a_callback_without_reopen_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="on_reopen"):
         ClientConfig(endpoints=("127.0.0.1:1",), on_reopen=print)
+
+
+@pytest.mark.parametrize("seconds", [0, 8, 15, 15.7, 20])
+def test_the_end_of_a_shared_connection_ends_clients_that_would_reopen(
+    memory: MemoryCluster, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Also while they open their next sessions, and while they wait before they try again."""
+
+    async def test() -> None:
+        failures: list[dict[str, object]] = []
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_exception_handler", failures.append)
+        shared = memory.share(reopen=True, new_leader_timeout_s=2.0, connect_timeout_s=2.0)
+        clients = [await shared.open_session() for _ in range(3)]
+        memory.partition(["client"], [0, 1, 2])
+        await memory.advance(seconds)
+        offered = asyncio.ensure_future(clients[0].offer(b"x")) if seconds > 10 else None
+        received = asyncio.ensure_future(anext(clients[1].egress(), None))
+        await asyncio.sleep(0)
+
+        await shared.aclose()
+
+        assert [client.is_closed for client in clients] == [True, True, True]
+        if offered is not None:
+            with pytest.raises(SessionClosedError):
+                await offered
+        assert await received is None
+        with pytest.raises(SessionClosedError):
+            await clients[2].request(b"x")
+        assert shared.session_count == 0
+        await memory.advance(10)
+        gc.collect()
+        assert failures == []
+        memory.heal()
+
+    memory.run(test())
