@@ -21,6 +21,7 @@ import pytest
 
 from tests.facts import has_facts
 from tests.places import ROOT
+from tests.unit.client.client_threads import client_threads
 from tests.unit.client.fake_member import DEADLINE_S, FakeCluster, fake_cluster, session_event, session_message
 from tests.waiting import patient, until, wait_blocking
 from trimaran.client import (
@@ -96,10 +97,6 @@ def connected(**settings: Any) -> Iterator[tuple[RemoteCluster, SyncClusterClien
         config = ClientConfig(endpoints=tuple(cluster.endpoints), **settings)
         with SyncClusterClient.connect(config=config) as client:
             yield cluster, client
-
-
-def client_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "trimaran-client"]
 
 
 def test_messages_come_back_in_order() -> None:
@@ -538,7 +535,7 @@ def test_a_client_whose_making_is_interrupted_leaves_no_thread() -> None:
                 break
             gc.collect()
             wait_blocking(
-                lambda: None if any(thread.is_alive() for thread in client_threads()) else True,
+                lambda: not client_threads() or None,
                 timeout_s=DEADLINE_S,
                 what=f"the thread of line {line}",
             )

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.client.client_threads import client_threads
 from tests.unit.client.fake_member import DEADLINE_S
 from tests.waiting import patient, wait_blocking
 from trimaran.client.blocking.facade import Blocking, BlockingClient, BlockingEvent, BlockingIterator, BlockingScope
@@ -168,10 +169,6 @@ HOUSE: Any = SyncHouse  # Any: no stub tells what the facade makes for this test
 
 def made() -> Any:
     return HOUSE.connect("a", "b")
-
-
-def client_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "trimaran-client"]
 
 
 def test_calls_run_in_the_thread_and_what_they_give_has_its_twin() -> None:
