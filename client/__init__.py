@@ -5,7 +5,7 @@ sync_clients     SyncClusterClient, on a loop_thread       streams      iterator
 conductor        asyncio shell: dials, timer, writes       config       settings; errors: raised by a client only
 connection       sockets to members                        asking       coroutines of queries and admin requests
 protocol         the session's state machine, without I/O
-shared           SharedConnection, many sessions over one connection
+shared           SharedConnection, many sessions over one connection; SessionPool lends them
 groups           GroupedClient, which goes to the group that owns a key
 blocking         how blocking clients are made of the asyncio ones
 outbox_worker    does what services want done outside
@@ -37,7 +37,9 @@ from .errors import RequestFailedError as RequestFailedError
 from .errors import RequestIndeterminateError as RequestIndeterminateError
 from .groups import GroupedClient as GroupedClient
 from .protocol.queries import QueryResult as QueryResult
+from .shared import SessionPool as SessionPool
 from .shared import SharedConnection as SharedConnection
 from .sync_clients import SyncClusterClient as SyncClusterClient
 from .sync_clients import SyncGroupedClient as SyncGroupedClient
+from .sync_clients import SyncSessionPool as SyncSessionPool
 from .sync_clients import SyncSharedConnection as SyncSharedConnection

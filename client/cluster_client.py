@@ -167,6 +167,11 @@ class ClusterClient(ClosedAtExit):
         return session.stale_egress_count + session.foreign_egress_count
 
     @property
+    def outstanding_request_count(self) -> int:
+        """How many requests have no outcome, also those for which no caller waits any more."""
+        return len(self._protocol.requests.outstanding())
+
+    @property
     def resent_request_count(self) -> int:
         """How often a request was sent again, because a leader went away before it had answered."""
         return self._protocol.requests.resent_count
@@ -485,6 +490,20 @@ class ClusterClient(ClosedAtExit):
                 "this client belongs to another event loop: use it in the coroutines of the loop that connected it,"
                 " or use SyncClusterClient"
             )
+
+
+class OverClient(ClosedAtExit):
+    """A client over a session, such as a typed one."""
+
+    cluster: ClusterClient
+    """The session."""
+
+    def __init__(self, cluster: ClusterClient) -> None:
+        self.cluster = cluster
+
+    async def aclose(self) -> None:
+        """Close the session."""
+        await self.cluster.aclose()
 
 
 SYSTEM_RANDOM: Final = SystemRandom()

@@ -77,7 +77,10 @@ class EgressIterator:
     async def _wait_in_session(self) -> None:
         queue = self._queue
         if queue.is_awaited:
-            raise LocalProtocolError("another task already waits for the egress of this client: read it in one task")
+            raise LocalProtocolError(
+                "another task already waits for the egress of this client: read it in one task; clients of services"
+                " that wait for events need a session each, such as `SharedConnection.open_client` opens"
+            )
         queue.is_awaited = True
         try:
             await self._conductor.wait_until(self._is_ready)

@@ -6,12 +6,12 @@ program that needs tens of thousands of messages a second uses `ClusterClient`.
 
 from __future__ import annotations
 
-from .blocking.facade import BlockingClient
 from .blocking.groups import BlockingGroups
 from .blocking.session import BlockingSession
+from .blocking.shared import BlockingPool, BlockingShared
 from .cluster_client import ClusterClient
 from .groups import GroupedClient
-from .shared import SharedConnection
+from .shared import SessionPool, SharedConnection
 
 
 class SyncClusterClient(BlockingSession, of=ClusterClient, without=("call_at_session_end", "forget_at_session_end")):
@@ -30,7 +30,7 @@ class SyncClusterClient(BlockingSession, of=ClusterClient, without=("call_at_ses
 
 
 class SyncSharedConnection(
-    BlockingClient,
+    BlockingShared,
     of=SharedConnection,
     without=(
         *("attach", "look", "introduce", "find_channel", "channel_of_session", "on_link_idle"),
@@ -44,6 +44,16 @@ class SyncSharedConnection(
                 reply = cluster.request(b"1", timeout_s=5)
 
     All sessions run in one thread. What it promises is what `SharedConnection` promises.
+    """
+
+
+class SyncSessionPool(BlockingPool, of=SessionPool):
+    """Sessions over one shared connection, for threads that come and go: the handlers of a web server.
+
+        with SyncSessionPool.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"], size=16) as pool:
+            reply = pool.request(b"1", timeout_s=5)
+
+    All sessions run in one thread. What it promises is what `SessionPool` promises.
     """
 
 

@@ -7,15 +7,16 @@ Written by `python -m tests.blocking_stubs`.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Self, Unpack
 
 from ..service_api.access.credentials import CredentialsSupplier
 from ..service_api.groups.group import Group
 from ..service_api.groups.key_hash import GroupKey
 from ..service_api.types import ClusterSessionId, MemberId, TermId
-from .blocking.facade import BlockingClient
 from .blocking.groups import BlockingGroups
 from .blocking.session import BlockingSession
+from .blocking.shared import BlockingPool, BlockingShared
 from .config import ConnectSettings
 from .egress import EgressListener
 from .protocol.queries import QueryResult
@@ -83,6 +84,10 @@ class SyncClusterClient(BlockingSession):
         """Messages received and dropped, because they were of an earlier term or another session."""
 
     @property
+    def outstanding_request_count(self) -> int:
+        """How many requests have no outcome, also those for which no caller waits any more."""
+
+    @property
     def resent_request_count(self) -> int:
         """How often a request was sent again, because a leader went away before it had answered."""
 
@@ -137,7 +142,7 @@ class SyncClusterClient(BlockingSession):
         See `ClusterClient.drain`.
         """
 
-class SyncSharedConnection(BlockingClient):
+class SyncSharedConnection(BlockingShared):
     """One connection to each member of a cluster, with any number of sessions on it, for code without asyncio.
 
         with SyncSharedConnection.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"]) as shared:
@@ -158,6 +163,10 @@ class SyncSharedConnection(BlockingClient):
     def session_count(self) -> int:
         """How many sessions are open, or are being opened or closed."""
 
+    @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that is given no `timeout_s`, as `ClientConfig.call_timeout_s` says."""
+
     def open_session(
         self,
         *,
@@ -169,6 +178,63 @@ class SyncSharedConnection(BlockingClient):
         """Open a session.
 
         See `SharedConnection.open_session`.
+        """
+
+class SyncSessionPool(BlockingPool):
+    """Sessions over one shared connection, for threads that come and go: the handlers of a web server.
+
+        with SyncSessionPool.connect(["10.0.0.1:9000", "10.0.0.2:9000", "10.0.0.3:9000"], size=16) as pool:
+            reply = pool.request(b"1", timeout_s=5)
+
+    All sessions run in one thread. What it promises is what `SessionPool` promises.
+    """
+
+    @classmethod
+    def connect(
+        cls, endpoints: str | Sequence[str] = (), *, size: int = 8, **settings: Unpack[ConnectSettings]
+    ) -> Self:
+        """Open the client. Arguments and errors are those of `SessionPool.connect`.
+
+        Functions that you pass are called in the client's own thread.
+        """
+
+    @property
+    def shared(self) -> SyncSharedConnection:
+        """As `SessionPool.shared`."""
+
+    @property
+    def size(self) -> int:
+        """As `SessionPool.size`."""
+
+    @property
+    def idle_count(self) -> int:
+        """How many sessions are open that nobody has."""
+
+    def request(self, payload: bytes | bytearray | memoryview, *, timeout_s: float | None = None) -> bytes:
+        """Have the service run a request, exactly once, and give its reply, as `ClusterClient.request` does.
+
+        See `SessionPool.request`.
+        """
+
+    def query(
+        self,
+        payload: bytes | bytearray | memoryview,
+        *,
+        max_staleness_s: float | None = None,
+        min_log_position: int = 0,
+        read_from: int | None = None,
+        service_id: int | None = None,
+        timeout_s: float | None = None,
+    ) -> QueryResult:
+        """Ask the service's state, without an entry in the log, as `ClusterClient.query` does.
+
+        See `SessionPool.query`.
+        """
+
+    def session(self, *, timeout_s: float | None = None) -> AbstractContextManager[SyncClusterClient]:
+        """Lend a session for a block: nobody else uses it meanwhile, and the messages that come are the caller's.
+
+        See `SessionPool.session`.
         """
 
 class SyncGroupedClient(BlockingGroups):

@@ -26,7 +26,14 @@ import pydantic
 import pytest
 
 import trimaran.client
-from trimaran.client import ClusterClient, GroupedClient, SyncClusterClient, SyncGroupedClient, SyncSharedConnection
+from trimaran.client import (
+    ClusterClient,
+    GroupedClient,
+    SyncClusterClient,
+    SyncGroupedClient,
+    SyncSessionPool,
+    SyncSharedConnection,
+)
 from trimaran.client.outbox_worker import OutboxWorker
 from trimaran.cluster.subscriptions import subscribe_blocking
 from trimaran.cluster.testing import MemoryCluster, ServiceHarness, TypedHarness, replay_log, strategy_for
@@ -248,6 +255,9 @@ def run_client(code: str, service: Any = Kept) -> None:
                 cluster=cluster,
                 ClusterClient=SimpleNamespace(connect=dial),
                 SharedConnection=SimpleNamespace(connect=lambda endpoints: members.share()),
+                SessionPool=SimpleNamespace(
+                    connect=lambda endpoints, size: Connecting(lambda: members.pool(size=size))
+                ),
                 endpoints=[],
                 skipped=0,
                 file=[b"1", b"2"],
@@ -316,6 +326,7 @@ def run_blocking(code: str) -> None:
             SyncClusterClient,
             SyncGroupedClient,
             SyncSharedConnection,
+            SyncSessionPool,
             subscribe_blocking,
             replay_log,
             service_machine,
@@ -357,6 +368,7 @@ RUN: dict[Example, Callable[[str], Any]] = {
     ("client/errors.py", "resolve"): run_awaiting,
     ("client/groups/grouped_client.py", "GroupedClient"): run_grouped,
     ("client/outbox_worker.py", "OutboxWorker"): run_worker,
+    ("client/shared/session_pool.py", "SessionPool"): run_client,
     ("client/shared/shared_connection.py", "SharedConnection"): run_client,
     ("cluster/subscriptions/blocking.py", "subscribe_blocking"): run_blocking,
     ("cluster/subscriptions/subscription.py", "subscribe"): run_client,
@@ -388,7 +400,10 @@ RUN: dict[Example, Callable[[str], Any]] = {
             *("transfer_leadership", "egress", "connection_events", "drain", "aclose"),
         )
     },
-    **{(_SYNC, name): run_blocking for name in ("SyncClusterClient", "SyncSharedConnection", "SyncGroupedClient")},
+    **{
+        (_SYNC, name): run_blocking
+        for name in ("SyncClusterClient", "SyncSharedConnection", "SyncSessionPool", "SyncGroupedClient")
+    },
     **{("client/blocking/session.py", name): run_blocking for name in ("receive", "egress", "connection_events")},
 }
 

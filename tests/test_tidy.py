@@ -18,6 +18,7 @@ TASK_OWNERS = {
     "archive/store/recording.py": "owns the task that prepares the next segment; stop() and failure join it",
     "archive/net/server/replication_session.py": "outlives connections; stop() joins it, and so the server's aclose()",
     "client/conductor.py": "owns its dials; closing cancels and joins them",
+    "client/shared/session_pool.py": "waits for requests of cancelled callers; aclose() cancels and joins it",
     "client/shared/shared_link.py": "owns its dial; SharedConnection.aclose() joins it",
     "client/reopening.py": "opens the next session; close() cancels and joins it",
     "client/ready_made/ending_calls.py": "what ends something goes on when nobody waits; it ends with the session",

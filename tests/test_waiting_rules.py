@@ -19,6 +19,8 @@ TESTS: Final = ROOT / "tests"
 VIRTUAL_TIME: Final = (
     "simulation",
     "unit/client/outbox",
+    "unit/client/shared/test_pool_page.py",
+    "unit/client/shared/test_session_pool.py",
     "unit/client/shared/test_shared_connection.py",
     "unit/client/test_reopening.py",
     "unit/client/test_silent_cluster.py",

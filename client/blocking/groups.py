@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, TypeVar
 
 from ...service_api.groups.key_hash import GroupKey
 from ..cluster_client import ClusterClient
 from .facade import Blocking, BlockingClient, LoopOwner
-
-
-class SyncOverClient(Protocol):
-    """A blocking client that stands over a session of the groups, such as a typed one."""
-
-    @classmethod
-    def over(cls, cluster: Any) -> Self:  # Any: a blocking client of a session
-        """Make a client over a session that is open."""
-
+from .session import SyncOverClient
 
 C = TypeVar("C", bound=SyncOverClient)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, Self
 
 from ...service_api.errors import ClusterTimeoutError, SessionClosedError
 from ..cluster_client import ClusterClient
@@ -19,6 +19,14 @@ from ..errors import RequestIndeterminateError
 from ..protocol.protocol import CLOSED_BY_CLIENT
 from ..streams import EgressIterator
 from .facade import BATCH_LIMIT, BlockingClient, LoopOwner
+
+
+class SyncOverClient(Protocol):
+    """A blocking client over a session, such as a typed one."""
+
+    @classmethod
+    def over(cls, cluster: Any) -> Self:  # Any: a blocking client of a session
+        """Make a client over a session that is open."""
 
 
 class BlockingSession(BlockingClient):

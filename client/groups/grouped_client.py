@@ -6,29 +6,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final, Protocol, TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
 
 from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
 from ...service_api.groups.key_hash import GroupKey
 from ...service_api.groups.ports import group_endpoint
-from ..cluster_client import ClusterClient
+from ..cluster_client import ClusterClient, OverClient
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..deadlines import begin_limit, seconds_left
 from ..egress import EgressListener
 from ..errors import ConnectTimeoutError, RejectedError
 from ..protocol.queries import QueryResult
 from .group_table import first_config, group_config, learn_table
-
-
-class OverClient(Protocol):
-    """A client over a session that the groups keep, such as a typed one."""
-
-    cluster: ClusterClient
-
-    def __init__(self, cluster: ClusterClient) -> None: ...
-
 
 C = TypeVar("C", bound=OverClient)
 

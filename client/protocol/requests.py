@@ -125,11 +125,6 @@ class RequestWindow:
         return [request for request in (*self._sent, *self._unsent) if request.is_outstanding]
 
     @property
-    def has_outstanding(self) -> bool:
-        """Whether a request has no outcome."""
-        return bool(self._sent or self._unsent)
-
-    @property
     def has_unsent(self) -> bool:
         """Whether a request waits to be sent."""
         return bool(self._unsent) or self._must_resend

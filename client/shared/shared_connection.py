@@ -21,12 +21,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
-from typing import Unpack
+from typing import TypeVar, Unpack
 
 from ...service_api.access.credentials import CredentialsSupplier
 from ...service_api.connecting import ClosedAtExit, Connecting
 from ...service_api.errors import BackPressureError, LocalProtocolError
-from ..cluster_client import SYSTEM_RANDOM, ClusterClient, connect_client, open_session
+from ..cluster_client import SYSTEM_RANDOM, ClusterClient, OverClient, connect_client, open_session
 from ..conductor import ClientConductor
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..egress import EgressListener
@@ -44,6 +44,7 @@ from .session_channel import SessionChannel
 from .shared_link import SharedLink
 
 _BASE_LIMIT = 1 << 20
+C = TypeVar("C", bound=OverClient)
 
 
 class SharedConnection(ClosedAtExit):
@@ -115,6 +116,11 @@ class SharedConnection(ClosedAtExit):
         """How many sessions are open, or are being opened or closed."""
         return len(self._sessions)
 
+    @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that is given no `timeout_s`, as `ClientConfig.call_timeout_s` says."""
+        return self._config.call_timeout_s
+
     def open_session(
         self,
         *,
@@ -142,6 +148,28 @@ class SharedConnection(ClosedAtExit):
             return await self._open_session(config, egress_listener)
 
         return Connecting(lambda: connect_client(open_one, reopens=config.reopen, siblings=self._reopening))
+
+    def open_client(
+        self,
+        kind: type[C],
+        *,
+        credentials: bytes | CredentialsSupplier | None = None,
+        on_challenge: Callable[[bytes], bytes] | None = None,
+        client_info: str | None = None,
+    ) -> Connecting[C]:
+        """Open a client of a typed or a ready-made service, such as `KvClient`, with a session of its own.
+
+        async with shared.open_client(KvClient) as kv:
+            await kv.put("a", "1")
+
+        Arguments and errors are those of `open_session`. The session is closed with the client.
+        """
+        below = self.open_session(credentials=credentials, on_challenge=on_challenge, client_info=client_info)
+
+        async def make() -> C:
+            return kind(await below)
+
+        return Connecting(make)
 
     async def aclose(self) -> None:
         """Close every session, then the connections. More calls do nothing.

@@ -18,10 +18,10 @@ import math
 from collections.abc import AsyncIterator, Generator, Sequence
 from typing import Any, ClassVar, Self, TypeVar, Unpack
 
-from ...service_api.connecting import ClosedAtExit, Connecting
+from ...service_api.connecting import Connecting
 from ...service_api.errors import ClusterTimeoutError, LocalProtocolError
 from ...service_api.typed import Command, Event, Query
-from ..cluster_client import ClusterClient
+from ..cluster_client import ClusterClient, OverClient
 from ..config import ConnectSettings, with_connect_settings
 from ..deadlines import begin_limit, seconds_left
 from ..errors import QueryRefusedError, RejectedError
@@ -32,7 +32,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Event)
 
 
-class TypedClient(ClosedAtExit):
+class TypedClient(OverClient):
     """A session with a typed service.
 
     `call` and `ask` take any message of the service; a subclass has a method for each, see the module. `cluster` is the
@@ -40,9 +40,6 @@ class TypedClient(ClosedAtExit):
     `class BankClient(TypedClient, service="bank")` says which one the client is for; without that, each message goes to
     the service that takes it.
     """
-
-    cluster: ClusterClient
-    """The session."""
 
     _service: ClassVar[str | None] = None
 
@@ -52,7 +49,7 @@ class TypedClient(ClosedAtExit):
             cls._service = service
 
     def __init__(self, cluster: ClusterClient) -> None:
-        self.cluster = cluster
+        super().__init__(cluster)
         self._exchange = Exchange(self._service)
         self._routes: dict[type, Route] = {}
         self._turn = asyncio.Lock()
@@ -143,10 +140,6 @@ class TypedClient(ClosedAtExit):
             event = reader.read(message.payload)
             if event is not None:
                 yield event
-
-    async def aclose(self) -> None:
-        """Close the session."""
-        await self.cluster.aclose()
 
     async def _find_service(self) -> int | None:
         """Return the id of the service that the client is for; None without one.

@@ -22,7 +22,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
-from ...client import ClientConfig, ClusterClient, SharedConnection
+from ...client import ClientConfig, ClusterClient, SessionPool, SharedConnection
 from ...service_api import ClusteredService, ConfigurationError
 from ...service_api.access.identity import Caller, CallerRole, Proof
 from ...service_api.types import MemberId
@@ -379,6 +379,11 @@ class MemoryCluster:
         """Return a connection that sessions share. `settings` are fields of `ClientConfig`."""
         self._check_loop()
         return SharedConnection(self._client_config(settings))
+
+    async def pool(self, *, size: int = 8, **settings: Any) -> SessionPool:
+        """Open a pool of sessions. `settings` are fields of `ClientConfig`."""
+        self._check_loop()
+        return await SessionPool.connect(size=size, config=self._client_config(settings))
 
     def _client_config(self, settings: dict[str, Any]) -> ClientConfig:
         config = {

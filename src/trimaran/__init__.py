@@ -32,8 +32,12 @@ if TYPE_CHECKING:
     from .client import RequestIndeterminateError as RequestIndeterminateError
     from .client import SessionClosed as SessionClosed
     from .client import SessionOpened as SessionOpened
+    from .client import SessionPool as SessionPool
+    from .client import SharedConnection as SharedConnection
     from .client import SyncClusterClient as SyncClusterClient
     from .client import SyncGroupedClient as SyncGroupedClient
+    from .client import SyncSessionPool as SyncSessionPool
+    from .client import SyncSharedConnection as SyncSharedConnection
     from .client import TlsSettings as TlsSettings
     from .client.outbox_worker import OutboxWorker as OutboxWorker
     from .client.typed import SyncTypedClient as SyncTypedClient

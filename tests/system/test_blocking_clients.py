@@ -11,7 +11,7 @@ import pytest
 
 from tests.system.cluster_process import SystemCluster
 from tests.waiting import patient
-from trimaran.client import ClientConfig, SyncSharedConnection
+from trimaran.client import ClientConfig, SyncSessionPool, SyncSharedConnection
 from trimaran.client.ready_made import (
     LockTimeoutError,
     SyncCountersClient,
@@ -36,7 +36,7 @@ async def test_scripts_use_every_service_that_is_ready_to_run(data_dir: Path) ->
     async with SystemCluster(data_dir, member_count=1, service=SERVICES) as cluster:
         await cluster.wait_for_leader()
         config = ClientConfig(endpoints=tuple(cluster.endpoints), connect_timeout_s=patient(DEADLINE_S))
-        for use in (use_keys, use_locks, use_queues, use_counters, share_a_connection):
+        for use in (use_keys, use_locks, use_queues, use_counters, share_a_connection, use_a_pool):
             await asyncio.to_thread(use, config)
 
 
@@ -131,7 +131,33 @@ def share_a_connection(config: ClientConfig) -> None:
             assert shared.session_count == 2
         assert (one.is_closed, shared.session_count) == (True, 0)
         late = shared.open_session()
+        with shared.open_client(SyncKvClient, client_info="user 3") as kv:
+            assert (kv.get("balance"), shared.session_count) == (b"6", 2)
+        assert shared.session_count == 1
     assert late.is_closed
     with pytest.raises(SessionClosedError):
         late.offer(b"1")
     late.close()
+
+
+def use_a_pool(config: ClientConfig) -> None:
+    """From many threads, with every service over one connection."""
+
+    def use(number: int) -> None:
+        with pool.client(SyncCountersClient) as counters:
+            counters.add("lent")
+        with pool.client(SyncKvClient) as kv, kv.watch(f"lent/{number}") as changes:
+            kv.put(f"lent/{number}", "1")
+            assert next(changes).value == b"1"
+        with pool.client(SyncLocksClient) as locks, locks.lock("lent", timeout_s=patient(DEADLINE_S)):
+            assert locks.inspect("lent").holders[0].session_id == locks.cluster.cluster_session_id
+
+    with SyncSessionPool.connect(config=config, size=3) as pool, ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(use, number) for number in range(8)]:
+            done.result(patient(DEADLINE_S))
+        assert (pool.size, pool.idle_count, pool.shared.session_count) == (3, 3, 4)
+        with pool.session() as cluster:
+            assert SyncCountersClient.over(cluster).get("lent") == 8
+            pool.close()
+    with pytest.raises(SessionClosedError), pool.session():
+        pass

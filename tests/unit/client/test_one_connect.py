@@ -16,9 +16,11 @@ from trimaran.client import (
     ConnectRejectedError,
     GroupedClient,
     PasswordCredentials,
+    SessionPool,
     SharedConnection,
     SyncClusterClient,
     SyncGroupedClient,
+    SyncSessionPool,
     SyncSharedConnection,
 )
 from trimaran.client.config import ConnectSettings
@@ -42,10 +44,10 @@ from trimaran.service_api.service import ClusteredService
 from trimaran.service_api.types import MemberId
 
 TYPED: Any = (TypedClient, KvClient, LocksClient, ElectionClient, QueueClient, CountersClient)
-CLIENTS: Any = (ClusterClient, SharedConnection, GroupedClient, *TYPED)
+CLIENTS: Any = (ClusterClient, SharedConnection, SessionPool, GroupedClient, *TYPED)
 BLOCKING: Any = (
-    *(SyncClusterClient, SyncSharedConnection, SyncGroupedClient, SyncTypedClient, SyncKvClient, SyncLocksClient),
-    *(SyncElectionClient, SyncQueueClient, SyncCountersClient),
+    *(SyncClusterClient, SyncSharedConnection, SyncSessionPool, SyncGroupedClient, SyncTypedClient, SyncKvClient),
+    *(SyncLocksClient, SyncElectionClient, SyncQueueClient, SyncCountersClient),
 )
 
 
@@ -136,7 +138,7 @@ def test_a_password_is_text_or_bytes_and_anything_else_is_refused_by_name() -> N
 
 
 @pytest.mark.parametrize("port", ["consensus", "log", "catchup", "archive"])
-@pytest.mark.parametrize("kind", [ClusterClient, KvClient, SharedConnection])
+@pytest.mark.parametrize("kind", [ClusterClient, KvClient, SharedConnection, SessionPool])
 def test_a_client_at_another_port_of_a_member_is_told_where_the_ingress_is(
     memory: MemoryCluster, kind: Any, port: str
 ) -> None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_type
 
-from trimaran import SyncClusterClient, SyncGroupedClient
-from trimaran.client import SyncSharedConnection
+from trimaran import SyncClusterClient, SyncGroupedClient, SyncSessionPool, SyncSharedConnection
 from trimaran.client.ready_made import (
     SyncHeldLock,
     SyncKvClient,
@@ -38,6 +37,12 @@ def right(kv: SyncKvClient, locks: SyncLocksClient, queues: SyncQueueClient, gro
     with SyncSharedConnection.connect("127.0.0.1:9000") as shared, shared.open_session(client_info="a") as cluster:
         assert_type(cluster, SyncClusterClient)
         assert_type(SyncQueueClient.over(cluster), SyncQueueClient)
+        assert_type(shared.open_client(SyncKvClient, client_info="b"), SyncKvClient)
+    with SyncSessionPool.connect("127.0.0.1:9000", size=2) as pool, pool.client(SyncKvClient) as lent:
+        assert_type(lent, SyncKvClient)
+        assert_type(pool.shared, SyncSharedConnection)
+        with pool.session(timeout_s=None) as session:
+            assert_type(session, SyncClusterClient)
     assert_type(subscribe_blocking(["127.0.0.1:9001"], from_position=0), SyncSubscription)
 
 
