@@ -28,6 +28,7 @@ from ....service_api.authorisation import AllowAll
 from ....service_api.cluster_id import parse_cluster_id
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ConfigurationError
+from ....service_api.log_writer import STANDARD_ERROR, LogWriter
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
@@ -119,7 +120,7 @@ def serve(
         recording_limit=connection_limit,
     )
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=LogWriter(STANDARD_ERROR)
     )
     try:
         asyncio.run(_serve(directory, config, Endpoint(host, port), make_state, connection_limit))
