@@ -127,6 +127,21 @@ async def test_a_service_that_takes_long_to_start_is_waited_for(
             assert await client.request(b"after") == b"1"
 
 
+async def test_a_member_whose_service_loads_its_state_stops_at_once(
+    data_dir: Path, place: Path, limit_s: float
+) -> None:
+    """It waited for `on_start`, and its supervisor killed it."""
+    (place / "load").touch()
+    async with make_cluster(data_dir, place, limit_s, start=()) as cluster:
+        member = cluster.start(0)
+        await wait_until((place / "started").exists, timeout_s=60, what="on_start")
+
+        member.terminate()
+
+        assert await member.wait_exit() == 0
+        assert [event["event"] for event in member.events() if event["event"].startswith("node.")] == ["node.stopped"]
+
+
 async def test_a_member_that_cannot_close_ends_its_process(data_dir: Path, place: Path, limit_s: float) -> None:
     """Its loop turns, and waits for a thread that never ends."""
     (place / "executor").touch()

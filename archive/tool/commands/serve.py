@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -32,6 +31,7 @@ from ....service_api.log_writer import STANDARD_ERROR, LogWriter
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
+from ....service_api.stop_signals import on_stop_signal
 from ....service_api.tls import TlsSettings, TlsStack, serving_network
 from ....service_api.tls.watch import TlsWatch
 from ...config import ArchiveConfig
@@ -98,7 +98,7 @@ def serve(
     connection_limit: Annotated[int, typer.Option(min=1, help="The most connections at the same time.")] = 4
     * CONNECTION_LIMIT,
 ) -> None:
-    """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
+    """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM, SIGINT and SIGHUP."""
     config = _make_config(term_length, segment_length, file_sync_level)
     tls = {
         "authorities": tls_authorities,
@@ -144,9 +144,7 @@ async def _serve(
     """Open, listen, say where, wait for a signal, stop in order."""
     refuse_groups(directory)
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    on_stop_signal(stopped.set)
     # Nobody notes whether the machine went down since: in doubt it did, and a torn last batch is cut off.
     archive = await Archive.launch(
         directory, config, clock_ms=lambda: time.time_ns() // 1_000_000, is_power_loss_possible=True
