@@ -167,12 +167,22 @@ def compile_packages() -> None:
     run((sys.executable, *command), {})
 
 
+def note_slow_build() -> None:
+    """Print a note if the interpreter is a slow build; only other processes can import what was installed just now."""
+    program = "from trimaran.service_api.python_build import is_slow_build; print(is_slow_build())"
+    answer = subprocess.run((sys.executable, "-c", program), stdout=subprocess.PIPE, text=True, check=False).stdout
+    if answer.strip() == "True":
+        print("==> this Python was compiled without a profile, which makes it slow: see docs/deploying.md#which-python")
+
+
 def main(name: str) -> int:
     """Install a set, and print its steps; the exit status."""
     started_s = time.monotonic()
     try:
         install(name)
         compile_packages()
+        if name == CORE:
+            note_slow_build()
     except SetUpError as error:
         print(f"make: set-up has failed: {error}", file=sys.stderr)
         return 1

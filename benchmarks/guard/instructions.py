@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ...service_api.errors import ClusterError, ConfigurationError
+from ...service_api.python_build import describe_python
 from .paths import make_paths
 from .stand_ins import CHUNK_MESSAGES
 
@@ -36,9 +37,7 @@ _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
 
 def interpreter() -> str:
     """What counts depend on besides our own code: they are compared for the same interpreter only."""
-    return f"{platform.python_implementation()} {platform.python_version()}, {platform.python_compiler()}, " + (
-        f"{platform.machine()}"
-    )
+    return f"{describe_python()}, {platform.python_compiler()}, {platform.machine()}"
 
 
 def count_instructions(payload_length: int, *, only: Sequence[str] = ()) -> dict[str, int]:

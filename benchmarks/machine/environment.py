@@ -6,7 +6,6 @@ import gc
 import os
 import platform
 import subprocess
-import sysconfig
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ...service_api.processors import count_processors
+from ...service_api.python_build import describe_python
 from ...service_api.wire.checksum import CRC32_SOURCE
 
 _PROJECT_DIR: Final = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def tune_garbage_collector() -> None:
 def describe(data_dir: Path | None) -> dict[str, object]:
     """Collect what a reader needs to judge figures; `data_dir` is where members keep their recordings."""
     return {
-        "python": _python(),
+        "python": describe_python(),
         "uvloop": _version_of("uvloop"),
         "pydantic": _version_of("pydantic"),
         "checksums": f"{CRC32_SOURCE} {_version_of(CRC32_SOURCE) or zlib.ZLIB_RUNTIME_VERSION}",
@@ -71,16 +71,6 @@ def file_system_of(path: Path) -> str:
         if path.is_relative_to(mount_point) and len(mount_point) >= best:
             best, answer = len(mount_point), f"{kind} on {device}"
     return answer
-
-
-def _python() -> str:
-    """Name the interpreter, and whether it was configured to be compiled with a profile, which makes it quicker.
-
-    A distribution may have done that by means of its own: Debian's is an eighth quicker than one without the option.
-    """
-    name = f"{platform.python_implementation()} {platform.python_version()}"
-    is_optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
-    return f"{name}, configured {'with' if is_optimized else 'without'} --enable-optimizations"
 
 
 def _tcp_congestion_control() -> str | None:

@@ -18,6 +18,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from ...archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
+from ...service_api.standard_streams import open_missing_streams
+from ...service_api.stop_signals import end_first_process_on_signals
 
 
 class CliCommand(NamedTuple):
@@ -289,6 +291,8 @@ EXIT_HELP: Final = f"Exit status: {'; '.join(_MEANINGS)}."
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; ends the process."""
+    open_missing_streams()
+    end_first_process_on_signals()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     os.umask(0o077)  # what a command writes may hold what clients sent: it is for the user alone
     try:

@@ -10,10 +10,10 @@ import typer
 from pydantic_core import to_jsonable_python
 
 from ...archive.tool.output import OutputFormat, OutputOption, new_group, print_line
-from ..settings.config import ENV_PREFIX
 from ..settings.config_layers import flag_name, setting_kind
 from ..settings.fields import HEADINGS
 from ..settings.template import settings_template
+from ..settings.variables import ENV_PREFIX
 from .shared.setting_flags import (
     find_missing_from_flags,
     load_from_flags,

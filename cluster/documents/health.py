@@ -284,7 +284,8 @@ CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.NO_ANSWER,
         _find_no_answer,
-        "start it, or see with `trimaran errors DIR` on its machine why it ended",
+        "start it, or see with `trimaran errors DIR` on its machine why it ended; if another member answers at its "
+        "address, correct `members`",
     ),
     ClusterRule(
         ProblemKind.OTHER_CLUSTER,

@@ -1,13 +1,12 @@
 """The process of one member: it opens a node, again where that is asked for, and stops it when it is told to.
 
-The first SIGTERM or SIGINT stops the member after a hand-over, if it leads (`runtime.departure`); the second at once.
-A member that can neither work nor close ends without order: its watchdog sees to that.
+The first SIGTERM, SIGINT or SIGHUP stops the member after a hand-over, if it leads (`runtime.departure`); the second
+at once. A member that can neither work nor close ends without order: its watchdog sees to that.
 """
 
 from __future__ import annotations
 
 import asyncio
-import signal
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 import structlog
 
 from ...service_api import ClusteredService
+from ...service_api.stop_signals import on_stop_signal
 from ...service_api.users_code import USERS_CODE, calls_users_code
 from ..runtime.files.log_tap import ErrorLogProcessor
 from ..runtime.ground.agent_door import NodeEnd
@@ -32,7 +32,7 @@ logger = structlog.get_logger()
 
 
 async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = None) -> None:
-    """Run one member until SIGTERM or SIGINT, or until it cannot go on; then this process has to end, too.
+    """Run one member until a signal asks it to stop, or until it cannot go on; then this process has to end, too.
 
     What `log_tap`, a processor of the log lines, hears of trouble goes to the member's error log.
 
@@ -90,8 +90,7 @@ async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProces
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(partial(_on_unhandled, node))
     stop.node = node
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stop.ask)
+    on_stop_signal(stop.ask)
     if log_tap is not None:
         log_tap.attach(node.errors.observe)
     try:

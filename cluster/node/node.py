@@ -142,15 +142,16 @@ class Node:
                 tasks.create_task(self._run_housekeeping(), name="every-second")
                 for room in rooms:
                     room.start()
-                await parts.container.start()
-                parts.answers.vitals.is_service_started = True
                 assert agent.terminated is not None
-                if not agent.terminated.done():  # else it was told to stop while its service loaded its state
+                is_started = await self._start_service(agent.terminated)
+                parts.answers.vitals.is_service_started = is_started
+                if is_started and not agent.terminated.done():
                     code, config = format_code(self.module.ctx.config.code_digest), parts.ground.config
                     logger.info("node.started", pid=parts.ground.host.pid, directory=str(config.directory), code=code)
                     parts.turns.take_part()
                 await agent.terminated
-                self.service_agent.terminate()
+                if is_started:
+                    self.service_agent.terminate()
             except ServiceFailedError as error:
                 failure = error
             finally:
@@ -168,6 +169,26 @@ class Node:
             await parts.snapshots.retention.finish()
         logger.info("node.stopped")
         return agent.end
+
+    async def _start_service(self, terminated: asyncio.Future[None]) -> bool:
+        """Call `on_start`; False if this member was told to stop before it ended, which cancels it."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(None) as limit:
+
+                def end(_: object) -> None:
+                    limit.reschedule(loop.time())
+
+                terminated.add_done_callback(end)
+                try:
+                    await self.parts.container.start()
+                finally:
+                    terminated.remove_done_callback(end)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return False
+        return True
 
     async def _run_housekeeping(self) -> None:
         """Have every room do what is due once a second."""

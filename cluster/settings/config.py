@@ -33,8 +33,8 @@ from .member_endpoints import format_members as format_members
 from .member_endpoints import parse_listen as parse_listen
 from .member_endpoints import parse_members as parse_members
 from .member_endpoints import parse_witnesses as parse_witnesses
+from .variables import ENV_PREFIX
 
-ENV_PREFIX: Final = "TRIMARAN_"
 TLS_PREFIX: Final = "tls_"
 """The settings of TLS begin with it; in a file they are the table `[tls]`, without it."""
 TERM_LENGTH_MIN_BYTES: Final = 64 * 1024

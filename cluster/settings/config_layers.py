@@ -28,12 +28,12 @@ from ...service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from ...service_api.errors import ConfigurationError
 from ...service_api.groups.group import check_group_count
 from ...service_api.tls.settings import TlsSettings
-from .config import ENV_PREFIX, MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
+from .config import MEMBER_ID_PLACE, TLS_PREFIX, MemberEndpoints, NodeConfig
 from .health_limits import HealthLimits
 from .member_endpoints import MembersByName, format_members
 from .setting_kinds import SettingKind
 from .settings_file import read_settings_file
-from .variables import NO_SETTINGS
+from .variables import ENV_PREFIX, setting_variables
 
 
 @dataclass(slots=True, frozen=True)
@@ -261,9 +261,7 @@ def _flag_layer(flags: Mapping[str, Any]) -> _Layer:
 def _env_layer() -> _Layer:
     # As text, each: pydantic-settings' own source makes some a value already, such as a path.
     values = {
-        variable.upper().removeprefix(ENV_PREFIX).lower(): text
-        for variable, text in os.environ.items()
-        if variable.upper().startswith(ENV_PREFIX) and variable.upper() not in NO_SETTINGS
+        variable.removeprefix(ENV_PREFIX).lower(): text for variable, text in setting_variables(os.environ).items()
     }
     return _Layer(values, lambda name: f"{ENV_PREFIX}{name.upper()}", is_text=True)
 

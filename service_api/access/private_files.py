@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
 
@@ -56,10 +56,24 @@ def write_private(file: Path, data: bytes, what: str = "file") -> None:
         raise ConfigurationError(f"{what} cannot be written: file={file} reason={error.strerror}") from error
 
 
-def version_of(file: str | Path) -> tuple[int, int, int] | None:
-    """Return what tells one version of a file from another, without reading it; None if there is none."""
+class FileVersion(NamedTuple):
+    """What tells one version of a file from another without reading it.
+
+    The mode and the owner are part of it: a file that was refused because others may read it is read again once that
+    is put right.
+    """
+
+    inode: int
+    length_bytes: int
+    modified_ns: int
+    mode: int
+    owner: int
+
+
+def version_of(file: str | Path) -> FileVersion | None:
+    """Return the version of a file as it is now; None if there is none."""
     try:
         found = os.stat(file)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return FileVersion(found.st_ino, found.st_size, found.st_mtime_ns, found.st_mode, found.st_uid)

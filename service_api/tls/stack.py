@@ -31,7 +31,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from ..access.identity import STRANGER, Caller, CallerRole, Identity, identities_of, spiffe_prefix_of
-from ..access.private_files import version_of
+from ..access.private_files import FileVersion, version_of
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
 from ..endpoint import Endpoint
 from ..errors import ConfigurationError
@@ -157,7 +157,7 @@ class TlsStack(SocketStack):
             return None
         return credentials.identity(self._demanded)
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _look(self) -> list[FileVersion | None]:
         """What tells one version of the files from another."""
         return [version_of(getattr(self.settings, name)) for name in FILE_SETTINGS]
 

@@ -1,8 +1,8 @@
 """Reads the files of TLS again when they change, and says in time when a certificate expires.
 
-`run` looks at the files once a second, by their inodes, lengths and times, in a thread, so that the event loop waits
-for no disk. What is connected stays; what cannot be used changes nothing. A mistake in a file ends no link and locks
-nobody out who could come in before.
+`run` looks at the files once a second, by their inodes, lengths, times, modes and owners, in a thread, so that the
+event loop waits for no disk. What is connected stays; what cannot be used changes nothing. A mistake in a file ends no
+link and locks nobody out who could come in before.
 """
 
 from __future__ import annotations

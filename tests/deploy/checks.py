@@ -14,8 +14,9 @@ import typer
 from tests.places import ROOT
 from tests.waiting import patient
 from trimaran.cluster.cli.app import build_app
-from trimaran.cluster.settings.config import ENV_PREFIX, NodeConfig
+from trimaran.cluster.settings.config import NodeConfig
 from trimaran.cluster.settings.config_layers import load_node_config
+from trimaran.cluster.settings.variables import ENV_PREFIX
 from trimaran.service_api.endpoint import Endpoint
 
 DEPLOY: Final = ROOT / "deploy"

@@ -63,7 +63,7 @@ def test_members_are_named_as_the_headless_service_names_pods() -> None:
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"], "a member that is not ready yet has to be found"
     assert STATEFUL_SET["podManagementPolicy"] == "Parallel", "no member is ready before the next one is there"
-    assert not POD["enableServiceLinks"], "variables for the service trimaran would be taken for settings"
+    assert not POD["enableServiceLinks"], "nothing reads variables for the service trimaran"
 
 
 def test_ports_are_the_same_in_pods_and_services() -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.system.cluster_process import TIMEOUT_S, Leadership, SystemCluster
 from tests.waiting import patient, wait_until, within
+from trimaran.benchmarks.rig.member_status import wait_for_status
 from trimaran.client import ClientConfig, ClusterClient
 from trimaran.service_api.connecting import Connecting
 
@@ -84,6 +85,7 @@ async def record_cluster(data_dir: Path) -> RecordedCluster:
                 int(leaver.cluster_session_id),
                 int(silent.cluster_session_id),
             )
+        await _wait_without_sessions(cluster)
         await cluster.wait_for_equal_logs()
     return found
 
@@ -108,6 +110,14 @@ async def _wait_delivered(cluster: SystemCluster, client: ClusterClient) -> None
     """Wait until the messages are in the log: a request is answered after all of them."""
     async with within(TIMEOUT_S):
         await client.request(b"are you there")
+
+
+async def _wait_without_sessions(cluster: SystemCluster) -> None:
+    """Wait until every member has delivered the last close, which the leader confirms before it is in any file."""
+    for member in cluster.running:
+        await wait_for_status(
+            cluster.processes, member.member_id, lambda status: status.session_count == 0, time_limit_s=TIMEOUT_S
+        )
 
 
 async def _wait_closed(client: ClusterClient) -> None:

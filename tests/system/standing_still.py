@@ -1,8 +1,8 @@
 """A service whose process stands still in ways that a test chooses, by the words of requests and by files.
 
 `sleep S` blocks in the callback. `thread`: the next thread that starts never says that it runs, as where it has no
-memory. While the file `$STANDING_STILL/disk` exists no sync ends; `start` there has `on_start` block, and `executor`
-leaves a job behind that never ends.
+memory. While the file `$STANDING_STILL/disk` exists no sync ends; `start` there has `on_start` block, `load` has it
+wait for ever, and `executor` leaves a job behind that never ends.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ class StandingStill(ClusteredService):
         if (PLACE / "start").exists():
             (PLACE / "started").touch()
         _wait_while("start")
+        if (PLACE / "load").exists():
+            (PLACE / "started").touch()
+            await asyncio.Event().wait()
         if (PLACE / "executor").exists():
             asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
 

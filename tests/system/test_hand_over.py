@@ -6,6 +6,7 @@ Source: Raft dissertation §3.10.
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,8 @@ async def test_hand_over_to_a_process_that_stands_still_is_given_up_and_clients_
     cluster.check_answers(requester)
 
 
-async def test_leader_that_is_told_to_stop_hands_over_first(data_dir: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+async def test_leader_that_is_told_to_stop_hands_over_first(data_dir: Path, number: signal.Signals) -> None:
     """Nobody begins an election because a link closes: the next leader leads before the process ends."""
     async with SystemCluster(data_dir, settings=STEADY) as cluster, cluster.requester() as requester:
         first = await cluster.wait_for_leader()
@@ -133,7 +135,7 @@ async def test_leader_that_is_told_to_stop_hands_over_first(data_dir: Path) -> N
         requester.start_load()
         await requester.wait_answered(300)
 
-        leader.terminate()
+        leader.process.signal(number)
 
         assert await leader.wait_exit() == 0
         assert [line["step"] for line in leader.events(TRANSFER)] == ["holding", "asked", "done"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -28,9 +27,11 @@ from ....service_api.authorisation import AllowAll
 from ....service_api.cluster_id import parse_cluster_id
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ConfigurationError
+from ....service_api.log_writer import STANDARD_ERROR, LogWriter
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
+from ....service_api.stop_signals import on_stop_signal
 from ....service_api.tls import TlsSettings, TlsStack, serving_network
 from ....service_api.tls.watch import TlsWatch
 from ...config import ArchiveConfig
@@ -97,7 +98,7 @@ def serve(
     connection_limit: Annotated[int, typer.Option(min=1, help="The most connections at the same time.")] = 4
     * CONNECTION_LIMIT,
 ) -> None:
-    """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM and SIGINT."""
+    """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM, SIGINT and SIGHUP."""
     config = _make_config(term_length, segment_length, file_sync_level)
     tls = {
         "authorities": tls_authorities,
@@ -119,7 +120,7 @@ def serve(
         recording_limit=connection_limit,
     )
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=structlog.PrintLoggerFactory(sys.stderr)
+        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=LogWriter(STANDARD_ERROR)
     )
     try:
         asyncio.run(_serve(directory, config, Endpoint(host, port), make_state, connection_limit))
@@ -143,9 +144,7 @@ async def _serve(
     """Open, listen, say where, wait for a signal, stop in order."""
     refuse_groups(directory)
     stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    on_stop_signal(stopped.set)
     # Nobody notes whether the machine went down since: in doubt it did, and a torn last batch is cut off.
     archive = await Archive.launch(
         directory, config, clock_ms=lambda: time.time_ns() // 1_000_000, is_power_loss_possible=True

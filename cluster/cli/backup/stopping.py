@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import Coroutine
 from typing import Any
 
 from ....service_api import ClusterError
+from ....service_api.stop_signals import on_stop_signal
 
 
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until SIGTERM or SIGINT, which cancels it.
+    """Run `work` until a signal asks this process to stop, which cancels it.
 
     Raises:
         ClusterError: the own disk refused.
     """
     running = asyncio.current_task()
     assert running is not None
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
+    on_stop_signal(running.cancel)
     try:
         with contextlib.suppress(asyncio.CancelledError):  # nobody but the handlers cancels this task
             await work

@@ -26,6 +26,7 @@ from typing import Final
 import structlog
 
 from ....archive.tool.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE
+from ....service_api.stop_signals import on_stop_signal
 from ...settings.config import NodeConfig
 from ...settings.config_layers import flag_arguments, setting_kind
 from ...settings.variables import clean_environment
@@ -60,9 +61,7 @@ class GroupSupervisor:
 
     async def run(self) -> int:
         """Start every group, keep them running, and return the exit status of the command."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+        on_stop_signal(self.stop)
         async with asyncio.TaskGroup() as tasks:
             for group_index in range(self._config.groups):
                 tasks.create_task(self._keep_running(group_index), name=f"group-{group_index}")

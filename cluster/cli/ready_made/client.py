@@ -14,7 +14,7 @@ from ....archive.tool.output import EXIT_FAILED, EXIT_REFUSED, EXIT_UNREACHABLE,
 from ....client import ClientConfig, ConnectRejectedError, ConnectTimeoutError, PasswordCredentials
 from ....client.typed import SyncTypedClient
 from ....service_api.cluster_id import format_cluster_id
-from ....service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
+from ....service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError, SessionClosedError
 from ....service_api.typed import ServiceError
 from ...settings.variables import PASSWORD_VARIABLE, USER_VARIABLE
 from ..shared.setting_flags import load_cluster_id_from_flags, load_members_from_flags, load_tls_from_flags
@@ -96,6 +96,20 @@ def connected(kind: type[ClientT], settings: dict[str, Any], user: str, timeout_
     config = config_of_client(settings, user, timeout_s)
     with errors_as_exits(), kind.connect(config=config) as client:
         yield client
+
+
+def expect_text(name: str, value: object) -> None:
+    """Refuse arguments whose bytes are no UTF-8: Python has them as characters that no message can carry.
+
+    Raises:
+        ConfigurationError: the value, or one of several, is no text.
+    """
+    for each in value if isinstance(value, list) else (value,):
+        if isinstance(each, str) and not each.isprintable():
+            try:
+                each.encode()
+            except UnicodeEncodeError:
+                raise ConfigurationError(f"{name}={each!r} expected text in UTF-8") from None
 
 
 def reply_row(reply: Any) -> dict[str, Any]:  # a class of messages, whichever

@@ -1,12 +1,14 @@
 """`trimaran kv`: the key-value store of a cluster that serves it (`trimaran up kv`).
 
-Keys and values are text in UTF-8; in lists, bytes that are no such text are shown as \\xNN.
+Keys and values are the bytes that the shell passes, usually text in UTF-8; in lists, bytes that are no such text are
+shown as \\xNN.
 
 Exit status: 0; 1 the service said no, or there is no such key; 2 wrong usage; 3 no leader in time; 12 refused.
 """
 
 from __future__ import annotations
 
+import os
 from itertools import islice
 from typing import Annotated, Final
 
@@ -21,8 +23,8 @@ _KV: Final = ServiceCommands("kv", "The key-value store of a cluster that serves
 app: Final = _KV.app
 
 _KEY: Final = FieldFlag("The key.")
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help=_KEY.help)]
-PrefixArgument = Annotated[str, typer.Argument(metavar="PREFIX", help="Only keys that begin so.")]
+KeyArgument = Annotated[bytes, typer.Argument(metavar="KEY", parser=os.fsencode, help=_KEY.help)]
+PrefixArgument = Annotated[bytes, typer.Argument(metavar="PREFIX", parser=os.fsencode, help="Only keys that begin so.")]
 
 
 def _show_value(entry: KvEntry | None) -> int:
@@ -61,7 +63,7 @@ def delete_keys(
 
 
 @_KV.command("list jobs/")
-def list_keys(kv: SyncKvClient, prefix: PrefixArgument = "", limit: EntryLimitOption = 1_000) -> None:
+def list_keys(kv: SyncKvClient, prefix: PrefixArgument = b"", limit: EntryLimitOption = 1_000) -> None:
     """Print keys with their values in the order of keys, one JSON object on each line."""
     show_rows(islice(kv.scan(prefix), limit))
 
@@ -69,7 +71,7 @@ def list_keys(kv: SyncKvClient, prefix: PrefixArgument = "", limit: EntryLimitOp
 @_KV.command("watch jobs/ --from 1")
 def watch_keys(
     kv: SyncKvClient,
-    prefix: PrefixArgument = "",
+    prefix: PrefixArgument = b"",
     from_revision: Annotated[
         int | None, typer.Option("--from", min=1, metavar="REVISION", help="Begin there. [default: now]")
     ] = None,

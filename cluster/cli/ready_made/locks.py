@@ -20,7 +20,7 @@ from ....client.ready_made import SyncLocksClient
 from ....service_api.errors import ConfigurationError
 from ....service_api.ready_made.locks import LockState, ReadLock
 from ..shared.setting_flags import with_client_flags
-from .client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits
+from .client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits, expect_text
 from .locked_command import LockedCommand
 from .service_commands import FieldFlag, ServiceCommands, exit_unless, show_row, show_rows
 
@@ -89,6 +89,8 @@ def run_locked_command(
     The command gets the fencing token in the variable LOCK_TOKEN. If the lock is lost meanwhile, the command gets
     SIGTERM, and SIGKILL later. Nothing runs if the lock is not granted.
     """
+    expect_text("NAME", name)
+    expect_text("--value", value)
     if shutil.which(command[0]) is None:
         raise ConfigurationError(f"COMMAND={command[0]} expected a program that can be run")
     locked = LockedCommand(

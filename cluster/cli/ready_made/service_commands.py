@@ -1,13 +1,14 @@
 """Commands of a service made from its messages, as the flags of a node are made from its settings.
 
 A field of a message without a default is an argument, any other an option: `ttl_s: float | None = None` is
-`--ttl SECONDS`. Bytes are given as text in UTF-8; `-` reads them from standard input. A command that is more than one
-message is a function that gets the client.
+`--ttl SECONDS`. Bytes are what the shell passes, usually text in UTF-8; `-` reads them from standard input. Any other
+text must be UTF-8. A command that is more than one message is a function that gets the client.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
@@ -21,7 +22,7 @@ from ....client.typed import SyncTypedClient
 from ....service_api.errors import ConfigurationError
 from ....service_api.typed import Command, Query
 from ..shared.setting_flags import with_client_flags
-from .client import UserOption, WaitOption, connected, reply_row
+from .client import UserOption, WaitOption, connected, expect_text, reply_row
 
 ClientT = TypeVar("ClientT", bound=SyncTypedClient)
 R = TypeVar("R")
@@ -95,7 +96,11 @@ class ServiceCommands(Generic[ClientT]):
 
         def command(user: UserOption = "", timeout: WaitOption = 5.0, **values: Any) -> None:
             given = {name: values.pop(name) for name in names}
-            given |= {name: parse(given[name]) for name, parse in parses.items() if parse is not None}
+            for name, value in given.items():
+                parse = parses.get(name)
+                if parse is not _read_bytes:
+                    expect_text(name, value)
+                given[name] = value if parse is None else parse(value)
             with connected(self._client, values, user, timeout) as client:
                 status = function(client, **given)
             raise typer.Exit(status or 0)
@@ -149,7 +154,7 @@ def _parameter_of(message: Any, name: str, given: FieldFlag) -> inspect.Paramete
 
 
 def _read_bytes(text: str) -> bytes:
-    return sys.stdin.buffer.read() if text == "-" else text.encode()
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
 
 
 def parse_headers(given: list[str] | None) -> dict[str, str]:

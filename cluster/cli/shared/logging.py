@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import structlog
 
+from ....service_api.log_writer import STANDARD_ERROR, LogWriter
+
 _TRACE_FRAME_LIMIT: Final = 8
 _CHAIN_LIMIT: Final = 4
 
@@ -69,7 +71,7 @@ def configure_logging(
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=LogWriter(STANDARD_ERROR),
         cache_logger_on_first_use=True,
     )
 

@@ -350,7 +350,7 @@ def load_health_limits_from_flags(settings: dict[str, Any]) -> HealthLimits:
 
 def _file_and_flags(settings: dict[str, Any]) -> tuple[Path | None, dict[str, Any]]:
     flags = dict(settings)
-    file = flags.pop("config_file", None) or os.environ.get(CONFIG_FILE_VARIABLE)
+    file = flags.pop("config_file", None) or os.environ.get(CONFIG_FILE_VARIABLE) or None
     for name, value in flags.items():
         if isinstance(value, bool):
             flags[name] = "true" if value else "false"

@@ -7,7 +7,6 @@ could not go on; 2 wrong usage; 11 no leader in time. No process is left behind,
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,6 +18,7 @@ from ....archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, Output
 from ....service_api.errors import ClusterError, ConfigurationError
 from ....service_api.quantities import format_size_bytes, parse_size_bytes
 from ....service_api.ready_made import READY_MADE
+from ....service_api.stop_signals import on_stop_signal
 from ....service_api.tls import client_network
 from ...runtime.ground.activities import ActivityScope
 from ...settings.config import TLS_PREFIX, NodeConfig
@@ -179,8 +179,7 @@ async def _run(place: Place, settings: Mapping[str, str], view: UpView, *, is_on
     async def watch() -> None:
         end(await _watch(place, view, is_once=is_once, timeout_s=timeout_s))
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end, True)
+    on_stop_signal(end, True)
     supervisor = Supervisor(LocalNodes(place.directory, place.endpoints, settings), view.say)
     try:
         await supervisor.start()

@@ -43,6 +43,25 @@ def file_of(**secrets: str) -> SecretsFile:
     return file
 
 
+async def test_a_file_that_was_refused_for_its_mode_is_read_once_that_is_put_right(tmp_path: Path) -> None:
+    """The log asks for this chmod, and the file's length, time and inode stay as they are."""
+    path = tmp_path / "secrets"
+    path.write_text(GOOD)
+    path.chmod(0o600)
+    watch = FileWatch(path, SecretsFile.load, "secrets")
+    path.write_text(GOOD.replace("principal ops", "principal dev"))
+    path.chmod(0o640)
+    path.chmod(0o644)
+
+    with capture_logs() as logged:
+        await watch.look()
+        path.chmod(0o600)
+        await watch.look()
+        await watch.look()
+
+    assert [line["event"] for line in logged] == ["secrets.refused", "secrets.changed"]
+
+
 def always(file: SecretsFile) -> Callable[[], SecretsFile]:
     """Give the same file at any time."""
     return lambda: file

@@ -55,6 +55,43 @@ def run(*words: str, stdin: bytes | None = None) -> Result:
 
 
 @pytest.mark.parametrize(
+    ("words", "sent"),
+    [
+        (["kv", "put", "k\udcff", "v\udcfe"], PutKey(b"k\xff", b"v\xfe")),
+        (["queue", "send", "q", "\udcff"], SendMessage("q", b"\xff")),
+    ],
+)
+def test_bytes_arrive_as_the_shell_passed_them(client: FakeClient, words: list[str], sent: object) -> None:
+    """Python has each byte of an argument that is no UTF-8 as half a surrogate; this was a traceback."""
+    client.reply = 7 if words[0] == "kv" else SentMessage(7, is_duplicate=False)
+
+    result = run(*words)
+
+    assert (result.exit_code, client.sent) == (0, [sent])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["counters", "add", "c\udcff"],
+        ["queue", "send", "q\udcff", "m"],
+        ["queue", "send", "q", "m", "--key", "x\udcff"],
+        ["queue", "send", "q", "m", "--header", "a=\udcff"],
+        ["locks", "list", "l\udcff"],
+        ["locks", "run", "l\udcff", "--", "true"],
+        ["locks", "run", "l", "--value", "v\udcff", "--", "true"],
+    ],
+    ids=" ".join,
+)
+def test_text_that_is_no_utf_8_is_refused(client: FakeClient, words: list[str]) -> None:
+    result = run(*words)
+
+    assert isinstance(result.exception, ConfigurationError)
+    assert "\\udcff" in str(result.exception)
+    assert client.sent == []
+
+
+@pytest.mark.parametrize(
     ("words", "reply", "sent", "shown"),
     [
         ("counters add visits", Counted("visits", 6), CountUp("visits"), "6"),

@@ -106,6 +106,37 @@ def test_an_unknown_variable_is_an_error_with_a_suggestion(monkeypatch: pytest.M
     assert has_facts(refusal(), "TRIMARAN_MEMBERID:", "TRIMARAN_MEMBER_ID?")
 
 
+SERVICE_LINKS = {
+    "TRIMARAN_PORT": "tcp://10.0.0.1:9000",
+    "TRIMARAN_SERVICE_HOST": "10.0.0.1",
+    "TRIMARAN_SERVICE_PORT": "9000",
+    "TRIMARAN_SERVICE_PORT_INGRESS": "9000",
+    "TRIMARAN_PORT_9000_TCP": "tcp://10.0.0.1:9000",
+    "TRIMARAN_PORT_9000_TCP_PROTO": "tcp",
+    "TRIMARAN_PORT_9000_TCP_PORT": "9000",
+    "TRIMARAN_PORT_9000_TCP_ADDR": "10.0.0.1",
+    "TRIMARAN_CLIENTS_PORT": "tcp://10.0.0.2:9000",
+    "TRIMARAN_CLIENTS_SERVICE_HOST": "10.0.0.2",
+}
+"""What Kubernetes sets in a pod beside services called trimaran and trimaran-clients."""
+
+
+def test_service_links_of_kubernetes_are_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command refused in the pods of a namespace with a service called trimaran."""
+    for name, text in SERVICE_LINKS.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setenv("TRIMARAN_SERVICE_DIR", "/srv")
+
+    assert load_node_config(write(tmp_path, FILE_TEXT)).config.service_dir == Path("/srv")
+
+
+@pytest.mark.parametrize("name", ["TRIMARAN_PORT", "TRIMARAN_SERVICE_PORT", "TRIMARAN_CLIENTS_SERVICE_HOST"])
+def test_a_name_like_a_service_link_alone_is_a_mistake(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "9000")
+
+    assert has_facts(refusal(), f"{name}:")
+
+
 @pytest.mark.parametrize(
     ("line", "found", "expected"),
     [

@@ -46,6 +46,19 @@ async def test_a_new_certificate_is_taken_and_a_broken_one_is_told_once(tmp_path
     assert await watched.look() == []
 
 
+async def test_a_key_that_was_refused_for_its_mode_is_read_once_that_is_put_right(tmp_path: Path) -> None:
+    """The log asks for this chmod, which changes neither length nor time nor inode."""
+    issuer = Issuer.create(tmp_path)
+    watched = Watched(issuer.member(1))
+    issuer.member(1)
+    (tmp_path / "member-1.key").chmod(0o644)
+    assert [event for event, _ in await watched.look()] == ["tls.refused"]
+
+    (tmp_path / "member-1.key").chmod(0o600)
+
+    assert [event for event, _ in await watched.look()] == ["tls.changed"]
+
+
 async def test_expiry_is_told_fourteen_days_ahead_again_each_half_day_and_when_it_has_come(tmp_path: Path) -> None:
     issuer = Issuer.create(tmp_path)
     watched = Watched(issuer.member(1))  # for 20 days

@@ -33,43 +33,43 @@ def log_failure(text: str) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
-def test_texts_of_clients_stay_in_their_place(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+def test_texts_of_clients_stay_in_their_place(capfd: pytest.CaptureFixture[str], log_format: str) -> None:
     """They set a terminal's title, looked like lines of the log, and came with the variables of frames."""
     configure_logging(log_format, member_id=1)
 
     log_failure(EVIL)
     structlog.get_logger().info(EVIL)
 
-    written = capsys.readouterr().err
+    written = capfd.readouterr().err
     assert len(written.splitlines()) == 2
     assert not any(mark in written for mark in MARKS)
     assert "a secret of a client" not in written
 
 
-def test_a_field_cannot_be_forged_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_field_cannot_be_forged_on_the_console(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging("console", member_id=1)
 
     structlog.get_logger().info("session.opened", reason="a level=critical", principal="ann", count=3, missing=None)
 
-    line = capsys.readouterr().err
+    line = capfd.readouterr().err
     assert "reason='a level=critical'" in line
     assert "principal=ann" in line
     assert ("count=3" in line, "missing=None" in line, "member_id=1" in line) == (True, True, True)
 
 
-def test_the_console_says_where_an_error_was_raised_and_for_what(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_says_where_an_error_was_raised_and_for_what(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging("console", member_id=1)
 
     log_failure("bad")
 
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = capfd.readouterr().err.splitlines()
     assert "trace='ValueError: bad at log_failure (test_logging.py:" in line
     assert "; after KeyError: 20 at log_failure (test_logging.py:" in line
 
 
-def test_json_lines_keep_the_text_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lines_keep_the_text_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging("json", member_id=1)
 
     structlog.get_logger().info("session.opened", principal=EVIL)
 
-    assert json.loads(capsys.readouterr().err)["principal"] == EVIL
+    assert json.loads(capfd.readouterr().err)["principal"] == EVIL

@@ -1,0 +1,84 @@
+"""Writes the log lines of a process to a descriptor, and never lets a line decide the life of the process.
+
+A line can fail: the reader of a pipe is gone, the disk of a log file is full, the descriptor is closed. A line can also
+wait for ever, when nobody reads a pipe or a terminal is stopped. Each would end a member, or its loop would stand
+still, for a reason that has nothing to do with its data. All members of a machine share that reason.
+
+So a line that cannot be written is counted and left out. The first one is logged as `log.write_failed`, which reaches
+the error log of a member even though this line is lost, too. The first line that succeeds again is followed by
+`log.lines_lost` with their number.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from typing import Final
+
+import structlog
+
+STANDARD_ERROR: Final = 2
+"""The descriptor itself, which stays where it is while `sys.stderr` may be replaced."""
+
+_WAIT_MS: Final = 50.0
+"""How long a line waits for a reader, once; later lines do not wait until one succeeds again."""
+_PIECE_BYTES: Final = select.PIPE_BUF
+"""A descriptor that is ready takes so much without waiting."""
+_LOCK_TIMEOUT_S: Final = 1.0
+"""A thread that holds the lock for longer stands still; the line of the thread that says so is written anyway."""
+
+
+class LogWriter:
+    """A logger that structlog calls with finished lines, from any thread.
+
+    Lines that were lost since one succeeded are counted in `lost_count`.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+        self._is_line_open = False
+        """A line was written in part; the next one begins a line of its own."""
+        self.lost_count = 0
+
+    def __repr__(self) -> str:
+        return f"<LogWriter descriptor={self._descriptor} lost_count={self.lost_count}>"
+
+    def __call__(self, *args: object) -> LogWriter:
+        """Be the factory that structlog asks for a logger."""
+        return self
+
+    def msg(self, line: str) -> None:
+        """Write a line. It raises nothing, and takes at most 50 ms when nobody reads."""
+        is_locked = self._lock.acquire(timeout=_LOCK_TIMEOUT_S)
+        try:
+            lost_before = self.lost_count
+            reason = self._write(f"{line}\n".encode("utf-8", "backslashreplace"), 0.0 if lost_before else _WAIT_MS)
+            self.lost_count = 0 if reason is None else lost_before + 1
+        finally:
+            if is_locked:
+                self._lock.release()
+        if reason is None and lost_before:
+            structlog.get_logger().warning("log.lines_lost", line_count=lost_before)
+        elif reason is not None and not lost_before:
+            structlog.get_logger().error("log.write_failed", error=reason)
+
+    debug = info = warning = error = critical = exception = msg
+
+    def _write(self, data: bytes, wait_ms: float) -> str | None:
+        """Write all of it, or return why not."""
+        try:
+            if self._is_line_open:
+                data = b"\n" + data
+            ready = select.poll()
+            ready.register(self._descriptor, select.POLLOUT)
+            while data:
+                if not ready.poll(wait_ms):
+                    return "nobody reads what is written to it"
+                written = os.write(self._descriptor, data[:_PIECE_BYTES])
+                data = data[written:]
+                self._is_line_open = bool(data)
+        except OSError as error:
+            return str(error)
+        return None
