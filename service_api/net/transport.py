@@ -24,9 +24,11 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import os
 import select
 import socket
 import ssl
+import struct
 import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -424,6 +426,10 @@ class SocketListener(Listener):
         self._handshakes[accepted] = None
 
 
+_RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
+"""A connection that is reset leaves its port free; one that is closed in order keeps it for a minute."""
+
+
 class _Opening(asyncio.Protocol, Generic[P]):
     """The protocol of a connection until it is made and, with TLS, encrypted.
 
@@ -434,11 +440,18 @@ class _Opening(asyncio.Protocol, Generic[P]):
         self._open_protocol = open_protocol
         self._protocol: P | None = None
         self._refusal: PeerRefusedError | None = None
+        self._is_own_end = False
+        """Nobody listened, and the kernel gave the dial the port that it dialled: it has connected to itself."""
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand over to the real protocol, before a byte can arrive."""
         self._transport = stream = cast(asyncio.Transport, transport)
+        if stream.get_extra_info("sockname") == stream.get_extra_info("peername"):
+            self._is_own_end = True
+            stream.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            stream.abort()
+            return
         try:
             self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
         except PeerRefusedError as error:
@@ -462,12 +475,20 @@ class _Opening(asyncio.Protocol, Generic[P]):
 
         Raises:
             PeerRefusedError: the other side is not who it has to be.
+            ConnectionRefusedError: nobody listens there.
         """
+        if self._is_own_end:
+            raise _connected_to_itself()
         if self._refusal is not None:
             raise self._refusal
         if self._protocol is None:
             raise ConnectionResetError("the connection was lost when it had just been encrypted")
         return self._protocol
+
+
+def _connected_to_itself() -> ConnectionRefusedError:
+    """Return the error of a dial that got the port that it dialled, where nobody listens: it would keep that port."""
+    return ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def _resolve(readable: asyncio.Future[None]) -> None:
@@ -605,7 +626,12 @@ class SocketStack(NetworkStack):
         if local is not None:
             local.settimeout(timeout_s)
             return local
-        return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        connected = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        if connected.getsockname() == connected.getpeername():
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            connected.close()
+            raise _connected_to_itself()
+        return connected
 
     def reaches_locally(self, endpoint: Endpoint) -> bool:
         """Return whether a control socket for the endpoint is found, and answers."""
