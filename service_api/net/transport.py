@@ -439,24 +439,20 @@ class _Opening(asyncio.Protocol, Generic[P]):
     def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:
         self._open_protocol = open_protocol
         self._protocol: P | None = None
-        self._refusal: PeerRefusedError | None = None
-        self._is_own_end = False
-        """Nobody listened, and the kernel gave the dial the port that it dialled: it has connected to itself."""
+        self._refusal: OSError | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand over to the real protocol, before a byte can arrive."""
         self._transport = stream = cast(asyncio.Transport, transport)
         if stream.get_extra_info("sockname") == stream.get_extra_info("peername"):
-            self._is_own_end = True
+            self._refusal = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             stream.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
-            stream.abort()
             return
         try:
             self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
         except PeerRefusedError as error:
             self._refusal = error
-            stream.abort()
             return
         stream.set_protocol(protocol)
         protocol.connection_made(stream)
@@ -471,24 +467,19 @@ class _Opening(asyncio.Protocol, Generic[P]):
             self._protocol.connection_lost(None)
 
     def expect_protocol(self) -> P:
-        """Return the protocol that has begun.
+        """Return the protocol that has begun; once the dial has ended, since uvloop closes a socket twice before that.
 
         Raises:
             PeerRefusedError: the other side is not who it has to be.
-            ConnectionRefusedError: nobody listens there.
+            ConnectionRefusedError: nobody listens there, and the kernel gave the dial the port that it dialled.
         """
-        if self._is_own_end:
-            raise _connected_to_itself()
         if self._refusal is not None:
+            assert self._transport is not None
+            self._transport.abort()
             raise self._refusal
         if self._protocol is None:
             raise ConnectionResetError("the connection was lost when it had just been encrypted")
         return self._protocol
-
-
-def _connected_to_itself() -> ConnectionRefusedError:
-    """Return the error of a dial that got the port that it dialled, where nobody listens: it would keep that port."""
-    return ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def _resolve(readable: asyncio.Future[None]) -> None:
@@ -630,7 +621,7 @@ class SocketStack(NetworkStack):
         if connected.getsockname() == connected.getpeername():
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
             connected.close()
-            raise _connected_to_itself()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         return connected
 
     def reaches_locally(self, endpoint: Endpoint) -> bool:

@@ -101,6 +101,8 @@ def test_a_dial_that_reaches_itself_is_refused_and_gives_the_port_back(
         monkeypatch.setattr(transport, "connect_any", connect)
         with pytest.raises(ConnectionRefusedError):
             await SOCKETS.dial(Purpose.LOG, Endpoint("localhost", 1), asyncio.Protocol)
+        await asyncio.sleep(0)  # the transport closes its socket in the next turn
+        await asyncio.sleep(0)
 
     with connected_to_itself() as sock:
         port = sock.getsockname()[1]
