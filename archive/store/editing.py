@@ -23,6 +23,7 @@ from ..disk.file_system import FileSystem, opened, read_fully, write_fully
 from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, bad_position
 from ..files.catalog import Catalog
 from ..files.edit_journal import Edit, EditJournal, EditKind
+from ..files.log_end import first_nonzero
 from ..files.segment_files import SegmentFiles
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..format.frame_rules import frame_rules_of
@@ -402,14 +403,8 @@ def _check_detached(files: SegmentFiles, descriptor: RecordingDescriptor, base_p
 
 def _blank_length(file_system: FileSystem, handle: int, term_length: int) -> int:
     """Where in a segment the first frame begins: at its beginning, or after zeros within its first term."""
-    offset = 0
-    while offset < term_length:
-        data = read_fully(file_system, handle, min(_BLOCK_BYTES, term_length - offset), offset)
-        rest = data.lstrip(b"\0")
-        if rest:
-            return (offset + len(data) - len(rest)) & -HEADER_LENGTH
-        offset += len(data)
-    return 0
+    written = first_nonzero(file_system, handle, 0, term_length)
+    return 0 if written is None else written & -HEADER_LENGTH
 
 
 def _walk(

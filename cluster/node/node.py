@@ -129,6 +129,7 @@ class Node:
 
         Raises:
             ConfigurationError: an endpoint cannot be listened on.
+            EndpointInUseError: another process listens there.
             ClusterError: this member cannot go on; the error says why.
         """
         failure: ServiceFailedError | None = None

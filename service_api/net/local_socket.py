@@ -55,10 +55,15 @@ LOCAL_PEER: Final = ("local",)
 
 
 def runtime_directories() -> list[Path]:
-    """Name the directories in which members of this user may be found; they need not exist."""
+    """Name the directories in which members of this user may be found; they need not exist.
+
+    A machine may have no temporary directory that this user can write to.
+    """
     uid, named = os.geteuid(), os.environ.get("XDG_RUNTIME_DIR", "")
     found = [Path(named) / "trimaran"] if os.path.isabs(named) else []
-    found += [Path(f"/run/user/{uid}/trimaran"), Path(tempfile.gettempdir()) / f"trimaran-{uid}"]
+    found.append(Path(f"/run/user/{uid}/trimaran"))
+    with contextlib.suppress(FileNotFoundError):
+        found.append(Path(tempfile.gettempdir()) / f"trimaran-{uid}")
     return [*dict.fromkeys(found)]
 
 

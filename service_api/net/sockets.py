@@ -21,6 +21,10 @@ ADDRESS_LIMIT: Final = 16
 _STAGGER_S: Final = 0.25
 """Between the beginnings of two attempts, as in RFC 8305."""
 
+BIND_TIMEOUT_S: Final = 5.0
+"""How long an address that is in use is waited for: a dial to a dead neighbour, or a process that ends, may have it."""
+_BIND_INTERVAL_S: Final = 0.1
+
 Address = tuple[socket.AddressFamily, Any]  # the second as sockets of that family take it
 OnBound = Callable[[Endpoint], None]
 """Told of each address that is bound, before it is listened on; it raises what forbids that."""
@@ -49,9 +53,12 @@ async def resolve(endpoint: Endpoint, *, passive: bool = False) -> list[Address]
 async def open_listening_sockets(endpoint: Endpoint, *, backlog: int, on_bound: OnBound) -> list[socket.socket]:
     """Listen on every address of the endpoint's host; with port 0 all have the port that the first one got.
 
+    An address that is in use is tried again for `BIND_TIMEOUT_S`.
+
     Raises:
         OSError: none of them is this machine's, or one cannot be had.
     """
+    deadline_s = asyncio.get_running_loop().time() + BIND_TIMEOUT_S
     found = await resolve(endpoint, passive=True)
     sockets: list[socket.socket] = []
     try:
@@ -64,7 +71,7 @@ async def open_listening_sockets(endpoint: Endpoint, *, backlog: int, on_bound: 
             if family == socket.AF_INET6:
                 sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             try:
-                sock.bind((address[0], port, *address[2:]))
+                await _bind(sock, (address[0], port, *address[2:]), deadline_s)
             except OSError as error:
                 if error.errno != errno.EADDRNOTAVAIL or len(found) == 1:
                     raise
@@ -79,6 +86,19 @@ async def open_listening_sockets(endpoint: Endpoint, *, backlog: int, on_bound: 
             sock.close()
         raise
     return sockets
+
+
+async def _bind(sock: socket.socket, address: Any, deadline_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            sock.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or loop.time() >= deadline_s:
+                raise
+        else:
+            return
+        await asyncio.sleep(_BIND_INTERVAL_S)
 
 
 async def connect_any(endpoint: Endpoint) -> socket.socket:

@@ -24,9 +24,11 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import os
 import select
 import socket
 import ssl
+import struct
 import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -424,6 +426,10 @@ class SocketListener(Listener):
         self._handshakes[accepted] = None
 
 
+_RESET_AT_CLOSE: Final = struct.pack("ii", 1, 0)
+"""A connection that is reset leaves its port free; one that is closed in order keeps it for a minute."""
+
+
 class _Opening(asyncio.Protocol, Generic[P]):
     """The protocol of a connection until it is made and, with TLS, encrypted.
 
@@ -433,17 +439,20 @@ class _Opening(asyncio.Protocol, Generic[P]):
     def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:
         self._open_protocol = open_protocol
         self._protocol: P | None = None
-        self._refusal: PeerRefusedError | None = None
+        self._refusal: OSError | None = None
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hand over to the real protocol, before a byte can arrive."""
         self._transport = stream = cast(asyncio.Transport, transport)
+        if stream.get_extra_info("sockname") == stream.get_extra_info("peername"):
+            self._refusal = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            stream.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            return
         try:
             self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
         except PeerRefusedError as error:
             self._refusal = error
-            stream.abort()
             return
         stream.set_protocol(protocol)
         protocol.connection_made(stream)
@@ -458,12 +467,15 @@ class _Opening(asyncio.Protocol, Generic[P]):
             self._protocol.connection_lost(None)
 
     def expect_protocol(self) -> P:
-        """Return the protocol that has begun.
+        """Return the protocol that has begun; once the dial has ended, since uvloop closes a socket twice before that.
 
         Raises:
             PeerRefusedError: the other side is not who it has to be.
+            ConnectionRefusedError: nobody listens there, and the kernel gave the dial the port that it dialled.
         """
         if self._refusal is not None:
+            assert self._transport is not None
+            self._transport.abort()
             raise self._refusal
         if self._protocol is None:
             raise ConnectionResetError("the connection was lost when it had just been encrypted")
@@ -605,7 +617,12 @@ class SocketStack(NetworkStack):
         if local is not None:
             local.settimeout(timeout_s)
             return local
-        return socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        connected = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        if connected.getsockname() == connected.getpeername():
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
+            connected.close()
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+        return connected
 
     def reaches_locally(self, endpoint: Endpoint) -> bool:
         """Return whether a control socket for the endpoint is found, and answers."""

@@ -12,6 +12,7 @@ import structlog
 from ....service_api import ConfigurationError
 from ....service_api.access.audit import AuditTrail
 from ....service_api.access.rights import Rights
+from ....service_api.errors import EndpointInUseError
 from ....service_api.net.connection_gate import ConnectionGate
 from ...settings.config import NodeConfig
 from ..watching.stall_tracker import StallTracker, make_stall_tracker
@@ -73,10 +74,17 @@ def make_ground(config: NodeConfig, host: Host) -> Ground:
 
 @contextlib.contextmanager
 def naming(what: str, endpoint: str) -> Iterator[None]:
-    """Name the endpoint that cannot be listened on."""
+    """Name the endpoint that cannot be listened on.
+
+    Raises:
+        EndpointInUseError: another process has it; a later start may find it free.
+        ConfigurationError: the user's: it is no address of this machine, or not for this user.
+    """
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise EndpointInUseError(f"cannot listen on {what} endpoint={endpoint}: {error.strerror}") from error
         advice = "; the setting listen says what to bind, such as 0.0.0.0" if error.errno == errno.EADDRNOTAVAIL else ""
         reason = f"{error.strerror or error}{advice}"
         raise ConfigurationError(f"cannot listen on {what} endpoint={endpoint}: {reason}") from error

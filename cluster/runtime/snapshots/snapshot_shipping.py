@@ -361,7 +361,7 @@ class SnapshotFetcher:
         if now_ns - shipment.reported_ns >= _PROGRESS_INTERVAL_NS:
             shipment.reported_ns = now_ns
             logger.info(
-                "snapshot_fetch.resumed",
+                "snapshot_fetch.progressed",
                 leader_member_id=shipment.source_member_id,
                 log_position=shipment.log_position,
                 copied_bytes=shipment.copied_bytes,

@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -328,3 +329,12 @@ def test_a_process_of_another_user_does_not_get_in(runtime: Path, directory: Pat
         theirs.close()
     assert peers == ([False] if is_root else [True] * 3)
     control.close()
+
+
+def test_a_machine_without_a_temporary_directory_has_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command said that no member answers: Python finds no place for temporary files, and raises."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/here")
+
+    assert runtime_directories() == [Path("/run/here/trimaran"), Path(f"/run/user/{os.geteuid()}/trimaran")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +15,7 @@ import uvloop
 
 from tests.waiting import within
 from trimaran.service_api.endpoint import Endpoint
-from trimaran.service_api.net import sockets
+from trimaran.service_api.net import sockets, transport
 from trimaran.service_api.net.connection_gate import ConnectionGate
 from trimaran.service_api.net.sockets import NameUnresolvedError, connect_any, open_listening_sockets, resolve
 from trimaran.service_api.net.transport import SOCKETS, Purpose
@@ -52,6 +53,70 @@ def silent(address: str, port: int) -> Iterator[None]:
         yield
         for filler in fillers:
             filler.close()
+
+
+async def test_an_address_in_use_is_waited_for() -> None:
+    """A member did not start because a dial, or a process that ends, had its port for a moment."""
+    with listening("127.0.0.1") as port:
+        opening = asyncio.create_task(
+            open_listening_sockets(Endpoint("127.0.0.1", port), backlog=1, on_bound=lambda _: None)
+        )
+        await asyncio.sleep(0)
+        assert not opening.done()
+
+    async with within(30.0):
+        (sock,) = await opening
+    with closing(sock):
+        assert sock.getsockname()[1] == port
+
+
+async def test_an_address_that_stays_in_use_is_refused_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "BIND_TIMEOUT_S", 0.01)
+
+    with listening("127.0.0.1") as port, pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
+        await open_listening_sockets(Endpoint("127.0.0.1", port), backlog=1, on_bound=lambda _: None)
+
+
+@contextmanager
+def connected_to_itself() -> Iterator[socket.socket]:
+    """The connection of a dial that the kernel gave the very port that it dialled."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.connect(sock.getsockname())
+        yield sock
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_dial_that_reaches_itself_is_refused_and_gives_the_port_back(
+    run: Callable[[Coroutine[Any, Any, None]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took the port of a dead neighbour, which could not start again, and waited for its own answers."""
+
+    async def dial(sock: socket.socket) -> None:
+        async def connect(_: Endpoint) -> socket.socket:
+            dialled = socket.socket(fileno=sock.detach())
+            dialled.setblocking(False)
+            return dialled
+
+        monkeypatch.setattr(transport, "connect_any", connect)
+        with pytest.raises(ConnectionRefusedError):
+            await SOCKETS.dial(Purpose.LOG, Endpoint("localhost", 1), asyncio.Protocol)
+        await asyncio.sleep(0)  # the transport closes its socket in the next turn
+        await asyncio.sleep(0)
+
+    with connected_to_itself() as sock:
+        port = sock.getsockname()[1]
+        run(dial(sock))
+        with listening("127.0.0.1", port):
+            pass
+
+
+def test_a_blocking_dial_that_reaches_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with connected_to_itself() as sock:
+        monkeypatch.setattr(socket, "create_connection", lambda address, timeout: sock)
+
+        with pytest.raises(ConnectionRefusedError):
+            SOCKETS.dial_blocking(Purpose.LOG, Endpoint("127.0.0.1", 1), 1.0)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
