@@ -7,7 +7,8 @@ was pushed before it; a client that misses one reads the changes it lacks from t
 
 A put is the command that counts, so each command pays for what it changes and no more. `_write` and `_delete` are the
 only bodies that change a key: they leave what they did in the history, and nothing else is made of it unless a session
-watches. The timer of a key is looked for only if its entry says that it has one. The history is shortened by
+watches. The timer of a key is looked for only if its entry says that it has one; it stays where it is when the key gets
+a later TTL, and when it fires it is set again. The history is shortened by
 `HISTORY_BATCH` changes at a time, at the end of a command, which only the state decides: so members that come from a
 snapshot, or replay the log, have the same history.
 
@@ -17,6 +18,7 @@ The order of the keys is derived: it is made when the state is loaded, and undon
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from itertools import islice
 from typing import ClassVar, Final
 
@@ -61,6 +63,8 @@ from .messages import (
 
 _ONE_CHANGED: Final = KvResult(count=1)
 _S_NS: Final = 1_000_000_000
+_S_US: Final = 1_000_000
+_US_NS: Final = 1_000
 _TTL_MIN_S: Final = 0.001
 _TTL_LIMIT_S: Final = 10 * 366 * 86_400.0
 _WATCH_ID_LIMIT: Final = 1 << 31
@@ -105,8 +109,8 @@ class KvService(SharingService, name="kv"):
     history: dict[int, tuple[bytes, bytes | None, int, int, bool]] = state()
     """By revision: key, value, create revision, version, whether its TTL deleted it. Without gaps."""
     history_bytes: int = state()
-    expiry_timers: dict[bytes, tuple[int, bytes]] = state()
-    """By key with a TTL: the timer, and the client that set it."""
+    expiry_timers: dict[bytes, tuple[int, int, bytes]] = state()
+    """By key with a TTL: the timer, when it fires in ns of cluster time, and the client that set the TTL."""
     watches: dict[tuple[int, int], tuple[bytes, bytes, int]] = state()
     """By session and the client's number: begin and end of the range, and the last revision pushed."""
 
@@ -214,10 +218,18 @@ class KvService(SharingService, name="kv"):
 
     @on_timer(ExpireKey)
     def expire_key(self, ctx: Context, message: ExpireKey) -> None:
-        """Delete a key whose TTL has passed."""
-        if message.key in self.expiry_timers:
-            self._delete(ctx, message.key, is_expired=True)
-            self._end_changes(ctx, self.revision - 1)
+        """Delete a key whose TTL has passed; one that has got a later TTL since is looked at again."""
+        key = message.key
+        if key not in self.expiry_timers:
+            return
+        expires_at_ns = self.entries[key][4]
+        left_ns = expires_at_ns - ctx.time_ns
+        if left_ns > 0:
+            timer_id = ctx.schedule(message, after=timedelta(microseconds=-(-left_ns // _US_NS)))
+            self.expiry_timers[key] = (timer_id, expires_at_ns, self.expiry_timers[key][2])
+            return
+        self._delete(ctx, key, is_expired=True)
+        self._end_changes(ctx, self.revision - 1)
 
     # --- watches
 
@@ -354,7 +366,7 @@ class KvService(SharingService, name="kv"):
         if entry_bytes > self.store_limit_bytes:
             raise KvError(f"the store would have {entry_bytes} bytes, expected at most {self.store_limit_bytes}")
         if ttl_s is not None or expires_at_ns:
-            expires_at_ns = self._expire_later(ctx, key, ttl_s)
+            expires_at_ns = self._set_expiry(ctx, key, ttl_s)
         self.entries[key] = (value, create_revision, revision, version, expires_at_ns)
         if old is None:
             self._keys.add(key)
@@ -369,9 +381,7 @@ class KvService(SharingService, name="kv"):
         key_bytes = len(key)
         self.entry_bytes -= key_bytes + len(value)
         if expires_at_ns:
-            timer_id = self._drop_timer(key)
-            if timer_id is not None and not is_expired:
-                ctx.cancel(timer_id)
+            self._end_expiry(ctx, key)
         self._keys.remove(key)
         self.revision = revision = self.revision + 1
         self.history[revision] = (key, None, 0, 0, is_expired)
@@ -402,29 +412,34 @@ class KvService(SharingService, name="kv"):
             size_bytes -= len(key) if value is None else len(key) + len(value)
         self.history_bytes = size_bytes
 
-    def _expire_later(self, ctx: Context, key: bytes, ttl_s: float | None) -> int:
-        """Set the timer of a key in place of the one it has; gives when it fires, 0 without TTL."""
-        if ttl_s is not None and not _TTL_MIN_S <= ttl_s <= _TTL_LIMIT_S:
-            raise KvError(f"ttl_s={ttl_s} expected {_TTL_MIN_S} to {_TTL_LIMIT_S:.0f}")
-        timer_id = self._drop_timer(key)
-        if timer_id is not None:
-            ctx.cancel(timer_id)
+    def _set_expiry(self, ctx: Context, key: bytes, ttl_s: float | None) -> int:
+        """Give a key another TTL, or none; gives when it expires in ns of cluster time, 0 without TTL."""
         if ttl_s is None:
+            self._end_expiry(ctx, key)
             return 0
+        if not _TTL_MIN_S <= ttl_s <= _TTL_LIMIT_S:
+            raise KvError(f"ttl_s={ttl_s} expected {_TTL_MIN_S} to {_TTL_LIMIT_S:.0f}")
+        ttl_us = round(ttl_s * _S_US)
+        expires_at_ns = ctx.time_ns + ttl_us * _US_NS
+        client = client_of(ctx.session)
+        known = self.expiry_timers.get(key)
+        if known is not None:
+            _, fires_at_ns, owner = known
+            if fires_at_ns <= expires_at_ns and owner == client:
+                return expires_at_ns
+            self._end_expiry(ctx, key)
         if len(self.expiry_timers) >= self.ttl_limit:
             raise KvError(f"keys with a TTL: {len(self.expiry_timers)}, expected less than {self.ttl_limit}")
-        client = client_of(ctx.session)
         self.take_share(client, "ttl_limit", "delete a key that has a TTL, or wait until one expires", KvError)
-        self.expiry_timers[key] = (ctx.schedule(ExpireKey(key), after=ttl_s), client)
-        return ctx.time_ns + round(ttl_s * _S_NS)
+        timer_id = ctx.schedule(ExpireKey(key), after=timedelta(microseconds=ttl_us))
+        self.expiry_timers[key] = (timer_id, expires_at_ns, client)
+        return expires_at_ns
 
-    def _drop_timer(self, key: bytes) -> int | None:
-        """Forget the timer of a key; gives its id, None if the key has no TTL."""
-        if key not in self.expiry_timers:
-            return None
-        timer_id, client = self.expiry_timers.pop(key)
+    def _end_expiry(self, ctx: Context, key: bytes) -> None:
+        """Forget the timer of a key that has one."""
+        timer_id, _, client = self.expiry_timers.pop(key)
         self.count_share(client, "ttl_limit", -1)
-        return timer_id
+        ctx.cancel(timer_id)
 
 
 def _in_events(changes: list[KvChange], room_bytes: int) -> Iterator[list[KvChange]]:

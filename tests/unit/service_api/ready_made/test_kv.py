@@ -9,6 +9,7 @@ import pytest
 from tests.unit.service_api.ready_made.calling import call_as
 from trimaran.client.typed import EventReader
 from trimaran.cluster.testing import TypedHarness
+from trimaran.cluster.testing.harness import START_TIME
 from trimaran.service_api.ready_made.kv import (
     CompactedError,
     DeleteKey,
@@ -172,6 +173,26 @@ def test_a_key_is_deleted_when_its_ttl_has_passed(kv: TypedHarness[KvService]) -
     assert kv.service.expiry_timers == {}
 
 
+def test_a_key_that_gets_a_later_ttl_keeps_its_timer_and_one_that_gets_an_earlier_ttl_does_not(
+    kv: TypedHarness[KvService],
+) -> None:
+    kv.call(PutKey(b"a", b"1", ttl_s=10.0))
+    first = dict(kv.timers)
+    kv.advance(5)
+    kv.call(PutKey(b"a", b"2", ttl_s=10.0))
+    later = dict(kv.timers)
+    kv.advance(6)
+    again, alive = dict(kv.timers), keys(kv)
+    kv.call(PutKey(b"a", b"3", ttl_s=0.5))
+    earlier = dict(kv.timers)
+    kv.advance(1)
+
+    assert later == first
+    assert (list(again.values()), alive) == ([START_TIME + 15_000], [b"a"])
+    assert list(earlier.values()) == [START_TIME + 11_500]
+    assert (keys(kv), kv.timers, dict(kv.service.timers)) == ([], {}, {})
+
+
 def test_a_watch_is_pushed_the_changes_of_its_range(kv: TypedHarness[KvService]) -> None:
     kv.call(PutKey(b"a/1", b"1"))
     started = kv.call(WatchKeys(7, *key_range("a/")))
@@ -215,7 +236,7 @@ def test_sessions_that_watch_the_same_are_each_sent_what_they_watch(kv: TypedHar
     for key in (b"a", b"b", b"a"):
         kv.call(PutKey(key, b""))
 
-    read = EventReader([KvChanges]).read
+    read = EventReader((KvChanges,)).read
     of_first, of_second = ([read(payload) for payload in session.egress] for session in (first, second))
     assert of_first == of_second
     assert of_first == [
