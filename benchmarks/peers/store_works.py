@@ -1,6 +1,7 @@
 """What the workers of a store's client do, over and over: one operation of each kind, as an application writes it.
 
-All are of the session that a worker has. A spare session of the process makes what there has to be before, and watches.
+All are of the session that a worker has; its workers share one client of the service, as in an application. A spare
+session of the process makes what there has to be before, and watches.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class StoreWork(Protocol):
         """Make what the operations need; it is there until the block ends."""
 
     def operation(self, session: ClusterClient) -> Operation:
-        """Return what a worker of a session does over and over.
+        """Return what each worker of a session does over and over.
 
         An operation raises ClusterError if an answer is wrong.
         """
