@@ -606,9 +606,10 @@ def _absent(report: Report) -> Blocks:
         yield f"{name} is not among them: {reason}.\n"
 
 
-def _rate_cell(figures: Report | None) -> str:
+def _rate_cell(peer: Report, load: str, label: str) -> str:
+    figures = peer["depths"].get(load)
     if figures is None:
-        return "failed"
+        return compare.why_empty(peer, label)
     said = [f"{figures['messages_per_s']:,}/s"]
     rates = [rate for rate in figures["rounds"] if rate is not None]
     said += [f"{_range(rates)}/s"] * (len(rates) > 1)
@@ -626,7 +627,22 @@ def _comparison(report: Report) -> Blocks:
     yield _systems(report)
     yield table(
         ("system", *loads.values()),
-        [(name, *(_rate_cell(peer["depths"].get(load)) for load in loads)) for name, peer in _present(report).items()],
+        [(name, *(_rate_cell(peer, *each) for each in loads.items())) for name, peer in _present(report).items()],
+    )
+    yield from _absent(report)
+
+
+def _compared_stores(report: Report) -> Blocks:
+    """Write a row for each load, a column for each system: of stores there are many loads."""
+    present = _present(report)
+    yield f"{report['parameters']['payload']} bytes, {_compared(report)}\n"
+    yield _systems(report)
+    yield table(
+        ("load", *present),
+        [
+            (label, *(_rate_cell(peer, load, label) for peer in present.values()))
+            for load, label in report["loads"].items()
+        ],
     )
     yield from _absent(report)
 
@@ -884,7 +900,7 @@ SECTIONS: Final = (
     PageSection("snapshots.json", "Snapshots of a big state", _say_snapshots, _snapshots),
     PageSection("groups.json", "Groups", _say_groups, _groups),
     PageSection(
-        "kv.json", "The key-value store beside others", _always("Put and get beside etcd and Redis"), _comparison
+        "kv.json", "The key-value store beside others", _always("Put and get beside etcd and Redis"), _compared_stores
     ),
     PageSection("typed.json", "What classes cost", _always("Messages as classes beside bytes"), _typed),
     PageSection(

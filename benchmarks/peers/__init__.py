@@ -2,6 +2,6 @@
 
 Every peer does the same work: three members on loopback, messages of some bytes that are replicated before they are
 acknowledged, N in flight in a closed loop. `peer` says what an adapter is; `pipeline` is the client of those whose
-protocol can be pipelined by a few lines of Python, `kv_client` that of our key-value store.
+protocol can be pipelined by a few lines of Python, `store_client` that of our key-value store.
 `many_sessions` has every system under many sessions, and `connections` the client of those that have none in C.
 """

@@ -12,8 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from ...service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
+from .etcd_gateway import hand_lock_round, watch_puts, write_scanned_keys
 from .peer import (
     MEMBERS,
+    SCANNED_KEYS,
+    STORE_KEY,
+    TRANSACTION_PUTS,
     LoadPoint,
     Measured,
     Missing,
@@ -24,7 +28,6 @@ from .peer import (
     wait_until,
 )
 
-_KEY: Final = b"trimaran-benchmark"
 _TIMEOUT_S: Final = 120.0
 _STREAMS_LIMIT: Final = 256
 """Requests in flight on one connection of h2load: with 64 or 16, and so more connections, etcd does 5 to 15 % less."""
@@ -157,29 +160,56 @@ class Etcd:
 
     def revision(self) -> int:
         """How often the store has changed."""
-        found = _call(self.leader_port, "/v3/kv/range", {"key": base64.b64encode(_KEY).decode()})
+        found = _call(self.leader_port, "/v3/kv/range", {"key": base64.b64encode(STORE_KEY).decode()})
         return int(found["header"]["revision"])
 
 
 class EtcdKv(Etcd):
-    """The same cluster under Put and linearizable Range of one key."""
+    """The same cluster under Put, linearizable Range, and Txn; a watch and a lock by its JSON gateway.
 
-    client = "h2load (C), gRPC, to the leader, one connection for each session"
+    It has no queue of its own: a job is not measured.
+    """
+
+    client = (
+        "h2load (C), gRPC, to the leader, one connection for each session; watch and lock: threads of Python on the "
+        "JSON gateway"
+    )
+    operations = frozenset(StoreOperation) - {StoreOperation.JOB}
     _RANGE: Final = "/etcdserverpb.KV/Range"
+    _TRANSACTION: Final = "/etcdserverpb.KV/Txn"
 
     def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
-        """Let h2load put or get, and see that it was done."""
-        inflight = point.sessions * point.inflight
-        if point.operation is StoreOperation.PUT:
-            before = self.revision()
-            said = self._h2load(self._path, _put(payload), messages, point.sessions, inflight)
-            self._check_changed(before, messages, said.text)
-            return said.measured(1)
-        self._h2load(self._path, _put(payload), 1, 1, 1)  # there is something to get
-        said = self._h2load(self._RANGE, _field(1, _KEY), messages, point.sessions, inflight)
+        """Let h2load or threads of this process do an operation, and see that it was done."""
+        match point.operation:
+            case StoreOperation.PUT:
+                return self._write(self._path, _put(payload), point, messages)
+            case StoreOperation.TRANSACTION:
+                return self._write(self._TRANSACTION, _puts_together(payload, TRANSACTION_PUTS), point, messages)
+            case StoreOperation.GET:
+                self._h2load(self._path, _put(payload), 1, 1, 1)  # there is something to get
+                return self._read(_field(1, STORE_KEY), point, messages, payload)
+            case StoreOperation.SCAN:
+                write_scanned_keys(self.leader_port, b"x" * payload)
+                scanned = _field(1, b"scanned-") + _field(2, b"scanned.")
+                return self._read(scanned, point, messages, SCANNED_KEYS * payload)
+            case StoreOperation.WATCH:
+                return watch_puts(self.leader_port, messages, b"x" * payload)
+            case StoreOperation.LOCK:
+                return hand_lock_round(self.leader_port, point.sessions, messages)
+        raise ClusterError(f"etcd does not do operation={point.operation}")
+
+    def _write(self, path: str, body: bytes, point: LoadPoint, messages: int) -> Measured:
+        before = self.revision()
+        said = self._h2load(path, body, messages, point.sessions, point.sessions * point.inflight)
+        self._check_changed(before, messages, said.text)
+        return said.measured(1)
+
+    def _read(self, body: bytes, point: LoadPoint, messages: int, least_bytes: int) -> Measured:
+        """Let h2load ask for a range, of which each answer has so many bytes at least."""
+        said = self._h2load(self._RANGE, body, messages, point.sessions, point.sessions * point.inflight)
         data = re.search(r"\((\d+)\) data", said.text)
-        if data is None or int(data[1]) < messages * payload:
-            raise ClusterError(f"etcd did not give the value {messages} times: {said.text}")
+        if data is None or int(data[1]) < messages * least_bytes:
+            raise ClusterError(f"etcd did not give {least_bytes} bytes {messages} times: {said.text}")
         return said.measured(1)
 
 
@@ -191,9 +221,7 @@ class EtcdTransactions(Etcd):
 
     def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
         count = min(128, inflight)
-        # TxnRequest.success is field 2, RequestOp.request_put field 2; each put needs a key of its own.
-        puts = (_field(2, _field(2, _put(payload, b"-%d" % number))) for number in range(count))
-        return b"".join(puts), count
+        return _puts_together(payload, count), count
 
 
 def _grpc(message: bytes) -> bytes:
@@ -203,7 +231,12 @@ def _grpc(message: bytes) -> bytes:
 
 def _put(payload: int, suffix: bytes = b"") -> bytes:
     """PutRequest: key is field 1, value field 2."""
-    return _field(1, _KEY + suffix) + _field(2, b"x" * payload)
+    return _field(1, STORE_KEY + suffix) + _field(2, b"x" * payload)
+
+
+def _puts_together(payload: int, count: int) -> bytes:
+    """TxnRequest: success is field 2, RequestOp.request_put field 2; each put needs a key of its own."""
+    return b"".join(_field(2, _field(2, _put(payload, b"-%d" % number))) for number in range(count))
 
 
 def _field(number: int, data: bytes) -> bytes:

@@ -57,11 +57,26 @@ class Measured:
 
 
 class StoreOperation(StrEnum):
-    """What clients of a key-value store do, all to one key."""
+    """What clients of a key-value store do, and of what is built beside it. Puts and gets are of one key."""
 
     PUT = "put"
     GET = "get"
     """Linearizable, where the system has replicas."""
+    TRANSACTION = "transaction"
+    """Puts of `TRANSACTION_PUTS` keys that are done together."""
+    WATCH = "watch"
+    """A put, until a session that watches the key has seen it."""
+    SCAN = "scan"
+    """All of `SCANNED_KEYS` keys, in their order; linearizable."""
+    LOCK = "lock"
+    """One lock for all sessions: taken, and given back to the next."""
+    JOB = "job"
+    """A job is sent to a queue, received and acknowledged."""
+
+
+STORE_KEY: Final = b"trimaran-benchmark"
+TRANSACTION_PUTS: Final = 3
+SCANNED_KEYS: Final = 10_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -120,6 +135,9 @@ class Peer(Protocol):
 @runtime_checkable
 class StorePeer(Peer, Protocol):
     """A key-value store under the same operations as the others."""
+
+    operations: frozenset[StoreOperation]
+    """What it does."""
 
     def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
         """Do this many operations with values of some bytes, and wait for all answers.

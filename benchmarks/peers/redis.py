@@ -9,9 +9,22 @@ from typing import Final
 
 from ...service_api.errors import ClusterError
 from ..rig.processes import ProcessGroup
-from .peer import LoadPoint, Measured, Missing, StoreOperation, find_program, free_ports, run_client, wait_until
+from .peer import (
+    STORE_KEY,
+    TRANSACTION_PUTS,
+    LoadPoint,
+    Measured,
+    Missing,
+    StoreOperation,
+    find_program,
+    free_ports,
+    run_client,
+    wait_until,
+)
 
 _TIMEOUT_S: Final = 120.0
+_SET: Final = ("-t", "set")
+_GET: Final = ("-t", "get")
 _PIPELINE: Final = 16
 _CLIENTS_LIMIT: Final = 15_000
 """Its own default is 10,000."""
@@ -55,15 +68,17 @@ class Redis:
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Let redis-benchmark set one key."""
         pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
-        return self._benchmark("set", inflight // pipeline, pipeline, messages, payload)
+        return self._benchmark(_SET, inflight // pipeline, pipeline, messages, payload)
 
     def set_one_key(self, connections: int, count: int, payload: int) -> Measured:
         """Let redis-benchmark set one key so often, with one command in flight on each connection."""
-        return self._benchmark("set", connections, 1, count, payload)
+        return self._benchmark(_SET, connections, 1, count, payload)
 
-    def _benchmark(self, command: str, connections: int, pipeline: int, messages: int, payload: int) -> Measured:
-        arguments = f"-n {messages} -c {connections} -P {pipeline} -d {payload} -t {command} --csv --precision 3"
-        client = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split())
+    def _benchmark(
+        self, command: tuple[str, ...], connections: int, pipeline: int, messages: int, payload: int
+    ) -> Measured:
+        arguments = f"-n {messages} -c {connections} -P {pipeline} -d {payload} --csv --precision 3"
+        client = ("redis-benchmark", "-h", "127.0.0.1", "-p", str(self._port), *arguments.split(), *command)
         done, cpu_s = run_client(client, timeout_s=_TIMEOUT_S)
         if done.returncode:
             raise ClusterError(f"redis-benchmark failed: {done.stderr.strip()[-500:]}")
@@ -82,13 +97,18 @@ class Redis:
 
 
 class RedisKv(Redis):
-    """The same server under SET and GET."""
+    """The same server under SET, GET, and MSET, which sets several keys together."""
 
     client = "redis-benchmark (C), one connection for each session, what is in flight on it pipelined"
+    operations = frozenset((StoreOperation.PUT, StoreOperation.GET, StoreOperation.TRANSACTION))
 
     def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
-        """Let redis-benchmark set or get one key."""
+        """Let redis-benchmark set or get one key, or set several."""
+        command: tuple[str, ...] = _SET
         if point.operation is StoreOperation.GET:
-            self._benchmark("set", 1, 1, 1, payload)  # there is something to get
-        command = "get" if point.operation is StoreOperation.GET else "set"
+            self._benchmark(_SET, 1, 1, 1, payload)  # there is something to get
+            command = _GET
+        elif point.operation is StoreOperation.TRANSACTION:
+            keys = (f"{STORE_KEY.decode()}-{number}" for number in range(TRANSACTION_PUTS))
+            command = ("mset", *(word for key in keys for word in (key, "x" * payload)))
         return self._benchmark(command, point.sessions, point.inflight, messages, payload)

@@ -16,8 +16,8 @@ from ..rig.member_status import wait_until_serving
 from ..rig.meter import Meter
 from ..rig.processes import ClusterProcesses, ProcessGroup
 from ..services import ECHO_SERVICE
-from .kv_client import KvClientParameters, run_kv_client
 from .peer import MEMBERS, START_TIMEOUT_S, LoadPoint, Measured, Missing, StoreOperation
+from .store_client import StoreClientParameters, run_store_client
 
 WITH_TLS: Final = " with TLS"
 """What the name of ourselves has in addition where we run with TLS."""
@@ -111,10 +111,16 @@ class Trimaran:
 
 
 class TrimaranKv(Trimaran):
-    """`trimaran up kv` under put and get, as an application calls them."""
+    """`trimaran up kv`, and `locks` and `queue`, as an application calls them."""
 
-    client = "KvClient for asyncio, a task for each operation in flight; two processes where there are many sessions"
+    client = (
+        "the clients of the services for asyncio, a task for each operation in flight; two processes where there are "
+        "several sessions"
+    )
+    operations = frozenset(StoreOperation)
     _service = READY_MADE["kv"].target
+    _others: Final = {StoreOperation.LOCK: READY_MADE["locks"].target, StoreOperation.JOB: READY_MADE["queue"].target}
+    """The service of an operation that is not of the key-value store."""
 
     def __init__(self, file_sync_level: int) -> None:
         super().__init__(file_sync_level)
@@ -124,16 +130,23 @@ class TrimaranKv(Trimaran):
             "client_session_limit": str(_SESSION_LIMIT),
         }
         self.name = f"Trimaran kv, file sync level {file_sync_level}"
+        self._group: ProcessGroup | None = None
+
+    def start(self, directory: Path, group: ProcessGroup) -> None:
+        """Start the members of the key-value store and wait for a leader."""
+        self._group = group
+        super().start(directory, group)
 
     def load(self, *, inflight: int, messages: int, payload: int) -> Measured:
         """Put with one session."""
         return self.operate(LoadPoint(inflight, operation=StoreOperation.PUT), messages=messages, payload=payload)
 
     def operate(self, point: LoadPoint, *, messages: int, payload: int) -> Measured:
-        """Let a client process put or get one key."""
+        """Let client processes do an operation over and over."""
         assert point.operation is not None
-        return run_kv_client(
-            KvClientParameters(
+        self._serve(self._others.get(point.operation, TrimaranKv._service))
+        return run_store_client(
+            StoreClientParameters(
                 endpoints=self.cluster.ingress_endpoints,
                 operation=point.operation,
                 sessions=point.sessions,
@@ -143,3 +156,15 @@ class TrimaranKv(Trimaran):
             ),
             self._directory,
         )
+
+    def _serve(self, service: str) -> None:
+        """Have a cluster of a service: of another one than before in its own directory, once that cluster has ended."""
+        if service == self.cluster.service:
+            return
+        assert self._group is not None
+        for member_id in self.cluster.members:
+            self.cluster.kill_member(member_id)
+        directory = self._directory / service.rpartition(":")[2]
+        directory.mkdir()
+        self._service = service
+        super().start(directory, self._group)

@@ -49,6 +49,11 @@ _MESSAGES: Final = {1: 400, 64: 12_000, 1024: 60_000}
 
 _OPERATIONS: Final = {1: 400, 64: 6_000, 1024: 20_000}
 """As `_MESSAGES`, of a key-value store."""
+_LONGER: Final = {StoreOperation.TRANSACTION: 2, StoreOperation.JOB: 4, StoreOperation.SCAN: 40}
+"""How many times fewer of these are enough."""
+_LOCK_SESSIONS: Final = 4
+"""Of which one has the lock and the others wait for it."""
+_LOCK_OPERATIONS: Final = 1_000
 _STORE_SESSIONS: Final = (1_000,)
 """Of the load of stores with many sessions, each with one operation in flight."""
 _SESSIONS_WARMUP_S: Final = 3.0
@@ -58,6 +63,8 @@ _FILES_WANTED: Final = 20_000
 """What a process may open, as far as it may be raised, before anybody is started with many sessions."""
 
 _WARMUP_SHARE: Final = 0.2
+_SLOW_PER_S: Final = 1_000
+"""Of what is done more seldom, the table says how long it takes."""
 
 
 class ComparedWork(StrEnum):
@@ -66,7 +73,7 @@ class ComparedWork(StrEnum):
     MESSAGES = "messages"
     """Each its own smallest write that is replicated."""
     KV = "kv"
-    """Put and get of a key-value store: ours, etcd, Redis."""
+    """A key-value store, a lock and a queue: ours, etcd, Redis."""
 
 
 _SCENARIOS: Final = {ComparedWork.MESSAGES: {"scenario": "compare"}, ComparedWork.KV: {"scenario": "compare-kv"}}
@@ -102,7 +109,10 @@ class CompareParameters:
     tls: Annotated[bool, typer.Option("--tls", help="Measure ourselves with TLS, too; of messages alone.")] = False
     workload: Annotated[
         ComparedWork,
-        typer.Option(help="messages: an echo of ours and writes of others; kv: put and get of ours, etcd and Redis."),
+        typer.Option(
+            help="messages: an echo of ours and writes of others; kv: put, get, transaction, watch, scan, lock and job "
+            "of ours, and those of them that etcd and Redis do."
+        ),
     ] = ComparedWork.MESSAGES
 
     def __post_init__(self) -> None:
@@ -126,9 +136,27 @@ class CompareParameters:
             return [LoadPoint(1, sessions) for sessions in self.sessions]
         if self.workload is ComparedWork.MESSAGES:
             return [LoadPoint(depth) for depth in self.depths]
-        loads = [(depth, 1) for depth in self.depths]
-        loads += [(1, sessions) for sessions in self.sessions or _STORE_SESSIONS if sessions > 1]
-        return [LoadPoint(depth, sessions, operation) for operation in StoreOperation for depth, sessions in loads]
+        depths = [(depth, 1) for depth in self.depths]
+        loads = [*depths, *((1, sessions) for sessions in self.sessions or _STORE_SESSIONS if sessions > 1)]
+        return [
+            LoadPoint(depth, sessions, operation)
+            for operation, some in (
+                (StoreOperation.PUT, loads),
+                (StoreOperation.GET, loads),
+                (StoreOperation.TRANSACTION, depths),
+                (StoreOperation.WATCH, [(1, 1)]),
+                (StoreOperation.SCAN, [(1, 1)]),
+                (StoreOperation.LOCK, [(1, _LOCK_SESSIONS)]),
+                (StoreOperation.JOB, depths),
+            )
+            for depth, sessions in some
+        ]
+
+    def points_of(self, peer: Peer) -> list[LoadPoint]:
+        """The loads of a round that a system can be put under: a store says what it does."""
+        if self.workload is not ComparedWork.KV or not isinstance(peer, StorePeer):
+            return self.points
+        return [point for point in self.points if point.operation in peer.operations]
 
     @property
     def ours(self) -> str:
@@ -266,9 +294,10 @@ def _measure(
 ) -> None:
     """Start a system again, load it at every depth, and stop it; after a failure again for the depths that are left."""
     measured: dict[str, Measured] = {}
-    points = parameters.points
+    all_points = parameters.points_of(_make_peer(name, parameters))
+    points = [*all_points]
     while points:
-        (peer,) = (peer for peer in parameters.make_peers() if peer.name == name)
+        peer = _make_peer(name, parameters)
         loading: LoadPoint | None = None
         try:
             with (
@@ -287,8 +316,13 @@ def _measure(
             found.note(number, loading, error)
             if loading is None:
                 break
-    for point in parameters.points:
+    for point in all_points:
         found.rounds.setdefault(point.name, []).append(measured.get(point.name))
+
+
+def _make_peer(name: str, parameters: CompareParameters) -> Peer:
+    (peer,) = (peer for peer in parameters.make_peers() if peer.name == name)
+    return peer
 
 
 def _load(
@@ -309,13 +343,21 @@ def _load(
         )
         return peer.load_sessions(load, directory, group.processes)
     if isinstance(peer, StorePeer):
-        count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
+        count = _operations(point)
         peer.operate(point, messages=max(point.sessions * point.inflight, int(count * _WARMUP_SHARE)), payload=payload)
         return peer.operate(point, messages=count, payload=payload)
     depth = point.inflight
     messages = _messages(peer.name, depth)
     peer.load(inflight=depth, messages=max(depth, int(messages * _WARMUP_SHARE)), payload=payload)
     return peer.load(inflight=depth, messages=messages, payload=payload)
+
+
+def _operations(point: LoadPoint) -> int:
+    """How many operations of a store are enough."""
+    if point.operation is StoreOperation.LOCK:
+        return _LOCK_OPERATIONS
+    count = max(_OPERATIONS.get(point.sessions * point.inflight, 0), 10 * point.sessions)
+    return max(count // _LONGER.get(point.operation or StoreOperation.PUT, 1), 2 * point.inflight)
 
 
 def _messages(name: str, depth: int) -> int:
@@ -370,25 +412,48 @@ def show(report: Report) -> None:
 
 
 def print_comparison(report: Report) -> None:
-    """Print a row for each system: what it promises, how fast it is at each depth, how many times faster we are."""
-    table = Table("system", "an acknowledged write is", *report["loads"].values())
-    for name, peer in report["peers"].items():
-        if "missing" in peer:
-            table.add_row(name, f"({peer['missing']})")
-            continue
-        cells = []
-        for figures in map(peer["depths"].get, report["loads"]):
-            if figures is None:
-                cells.append("failed")
-                continue
-            ratio = figures.get("trimaran_is_times_faster")
-            cells.append(f"{figures['messages_per_s']:,}/s" + ("" if ratio is None else f"  ({ratio:g}x)"))
-        table.add_row(name, peer["durability"], *cells)
+    """Print how fast each system is under each load, and how many times faster we are: a row for each system.
+
+    Stores are under many loads, so there each load has a row, and each system that is here a column.
+    """
+    systems, loads = report["peers"], report["loads"]
     console = Console()
+    if report["scenario"] == _SCENARIOS[ComparedWork.KV]["scenario"]:
+        present = {name: peer for name, peer in systems.items() if "missing" not in peer}
+        table = Table("load", *present)
+        table.add_row("an acknowledged write is", *(peer["durability"] for peer in present.values()))
+        for load, label in loads.items():
+            table.add_row(label, *(_cell(peer, load, label) for peer in present.values()))
+    else:
+        table = Table("system", "an acknowledged write is", *loads.values())
+        for name, peer in systems.items():
+            cells = [] if "missing" in peer else [_cell(peer, *each) for each in loads.items()]
+            table.add_row(name, peer.get("durability", f"({peer.get('missing')})"), *cells)
     console.print(table)
+    for name, peer in systems.items():
+        if "missing" in peer:
+            console.print(f"{name} was not measured: {peer['missing']}", highlight=False, markup=False)
     print_failures(report)
     for name, reason in report["not_measurable"].items():
         console.print(f"{name} cannot be measured: {reason}")
+
+
+def _cell(peer: Report, load: str, label: str) -> str:
+    """How fast a system is under a load."""
+    figures = peer["depths"].get(load)
+    if figures is None:
+        return why_empty(peer, label)
+    ratio, p50_us = figures.get("trimaran_is_times_faster"), figures["p50_us"]
+    said = f"{figures['messages_per_s']:,}/s"
+    if p50_us is not None and figures["messages_per_s"] < _SLOW_PER_S:
+        said += f", {p50_us / 1e3:.3g} ms"
+    return said if ratio is None else f"{said}  ({ratio:g}x)"
+
+
+def why_empty(peer: Report, label: str) -> str:
+    """Say why a system has no figure under a load: it failed, or it does not do that."""
+    failed = {failure["load"] for failure in peer.get("failures", ())}
+    return "failed" if failed & {label, None} else "-"
 
 
 def print_failures(report: Report) -> None:

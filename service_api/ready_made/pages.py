@@ -29,7 +29,7 @@ def check_fits(ctx: Context, what: str, size_bytes: int, error: type[ServiceErro
     Raises:
         ServiceError: of the class `error`, whose only field is the text.
     """
-    limit = room_in_answer(ctx) - ENTRY_BYTES - reserved_bytes
+    limit = ctx.payload_limit_bytes - 2 * ENTRY_BYTES - reserved_bytes
     if size_bytes > limit:
         raise error(f"{what} has {size_bytes} bytes, expected at most {limit}; term_length_bytes limits it")
 

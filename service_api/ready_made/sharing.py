@@ -45,25 +45,26 @@ class SharingService(TypedService):
 
     def take_share(self, client: bytes, limit_name: str, remedy: str, error: Callable[[str], ServiceError]) -> None:
         """Count one more for a client, or raise `error`."""
-        refusal = self.refuse_share(client, limit_name, 1, remedy)
+        held = self.shares.get((limit_name, client), 0) + 1
+        refusal = self.refuse_part(client, limit_name, held, remedy)
         if refusal is not None:
             raise error(refusal)
-        self.count_share(client, limit_name, 1)
+        self.shares[limit_name, client] = held
 
     def count_share(self, client: bytes, limit_name: str, amount: int) -> None:
         """Count more, or less, for a client, without a check."""
-        held = self.shares.get((limit_name, client), 0) + amount
+        key = (limit_name, client)
+        held = self.shares.get(key, 0) + amount
         if held:
-            self.shares[limit_name, client] = held
+            self.shares[key] = held
         else:
-            del self.shares[limit_name, client]
+            del self.shares[key]
 
 
 def client_of(session: ClientSession) -> bytes:
     """Return who has a share: the principal of a session, or the session itself where clients have no principal."""
-    if session.encoded_principal:
-        return _PRINCIPAL + session.encoded_principal
-    return _SESSION + str(session.id).encode()
+    principal = session.encoded_principal
+    return _PRINCIPAL + principal if principal else _SESSION + b"%d" % session.id
 
 
 def _show(client: bytes) -> str:

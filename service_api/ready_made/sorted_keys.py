@@ -58,6 +58,10 @@ class SortedKeys:
         self._journal.note((self, key, True))
         self._delete(key)
 
+    def first(self) -> bytes | None:
+        """Return the smallest key; None if there is none."""
+        return self._firsts[0] if self._firsts else None
+
     def between(self, begin: bytes, end: bytes) -> Iterator[bytes]:
         """Iterate over the keys of [begin, end) in order; b"" is no end. Nothing may change meanwhile."""
         for index in range(max(bisect_right(self._firsts, begin) - 1, 0), len(self._lists)):

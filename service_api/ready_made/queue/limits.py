@@ -71,7 +71,9 @@ def message_size(body: bytes, headers: dict[str, str], priority: int, key: str) 
         raise QueueError(f"body has {len(body)} bytes, expected at most {BODY_LIMIT_BYTES}")
     if len(headers) > HEADER_LIMIT:
         raise QueueError(f"headers={len(headers)} expected at most {HEADER_LIMIT}")
-    headers_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    headers_bytes = 0
+    for name, value in headers.items():
+        headers_bytes += len(name.encode()) + len(value.encode())
     if headers_bytes > HEADERS_LIMIT_BYTES:
         raise QueueError(f"headers have {headers_bytes} bytes, expected at most {HEADERS_LIMIT_BYTES}")
     check_range("priority", priority, 0, PRIORITY_LIMIT)

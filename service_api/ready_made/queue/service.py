@@ -14,10 +14,11 @@ leader dies, and who was woken may be dead, so a client that waits also asks fro
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from itertools import islice, starmap
 from typing import ClassVar, Final
+
+from msgspec.structs import replace
 
 from ...typed import Context, Event, TimerMessage, answers, derived, handles, on_timer, state
 from ...types import CloseReason
@@ -97,6 +98,7 @@ _BESIDE_BYTES: Final = 4 * _REASON_LIMIT + 4 * QUEUE_NAME_LIMIT_BYTES
 """The room in an answer beside what the sender of a message wrote: why it is dead, names, and when it was due."""
 _STORE_REMEDY: Final = "receive and acknowledge messages first"
 _WAITER_REMEDY: Final = "end a waiter first"
+_DEFAULT_SETTINGS: Final = QueueSettings()
 _MESSAGE, _KEY, _SCHEDULE = b"m", b"k", b"s"
 """What is due."""
 
@@ -206,8 +208,8 @@ class QueueService(SharingService, name="queue"):
         key = (message.queue, message.key)
         if message.key and key in self.keys:
             return SentMessage(self.keys[key][0], is_duplicate=True)
-        window_ns = round(self._settings_of(message.queue).key_window_s * S_NS)
-        is_kept = bool(message.key) and window_ns > 0
+        window_ns = round(self._settings_of(message.queue).key_window_s * S_NS) if message.key else 0
+        is_kept = window_ns > 0
         if is_kept and len(self.keys) >= self.key_limit:
             raise QueueError(f"keys={len(self.keys)} expected less than {self.key_limit}; shorten key_window_s")
         headers = tuple(message.headers.items())
@@ -243,7 +245,7 @@ class QueueService(SharingService, name="queue"):
         for message_id in self._in_state(message.queue, MessageState.READY, min(message.limit, room)):
             if not page.takes(self.messages[message_id].size_bytes):
                 break
-            received.append(self._lease(ctx, message_id, message))
+            received.append(self._lease(ctx, message_id, message, client))
         if waiter is not None and not received:
             self._begin_waiter(waiter, message.queue, client)
         self._set_alarm(ctx)
@@ -439,7 +441,7 @@ class QueueService(SharingService, name="queue"):
 
     def _set_alarm(self, ctx: Context) -> None:
         """Have a timer at the earliest time at which something is due; one that is earlier still may stay."""
-        first = next(self._due.between(b"", b""), None)
+        first = self._due.first()
         if first is None:
             return
         due_ns = int.from_bytes(first[:8], "big")
@@ -458,33 +460,32 @@ class QueueService(SharingService, name="queue"):
         self._check_queue(queue)
         settings, counts = self._settings_of(queue), self._counts_of(queue)
         count = sum(counts[:4])
-        for is_over, limit in (
-            (count >= settings.message_limit, f"message_limit={settings.message_limit}"),
-            (counts[4] + size_bytes > settings.size_limit_bytes, f"size_limit_bytes={settings.size_limit_bytes}"),
-            (self.store_bytes + size_bytes > self.store_limit_bytes, f"store_limit_bytes={self.store_limit_bytes}"),
-        ):
-            if is_over:
-                raise QueueFullError(queue, count, counts[4], limit)
+        if count >= settings.message_limit:
+            raise QueueFullError(queue, count, counts[4], f"message_limit={settings.message_limit}")
+        if counts[4] + size_bytes > settings.size_limit_bytes:
+            raise QueueFullError(queue, count, counts[4], f"size_limit_bytes={settings.size_limit_bytes}")
+        if self.store_bytes + size_bytes > self.store_limit_bytes:
+            raise QueueFullError(queue, count, counts[4], f"store_limit_bytes={self.store_limit_bytes}")
         refusal = self.refuse_share(message.client, "store_limit_bytes", size_bytes, _STORE_REMEDY)
         if refusal is not None:
             raise QueueFullError(queue, count, counts[4], refusal)
         message_id = self.next_message_id
-        self.next_message_id += 1
+        self.next_message_id = message_id + 1
         self._make_ready(ctx, message_id, message, delay_s)
         return message_id
 
-    def _lease(self, ctx: Context, message_id: int, asked: ReceiveMessages) -> ReceivedMessage:
+    def _lease(self, ctx: Context, message_id: int, asked: ReceiveMessages, client: bytes) -> ReceivedMessage:
         stored = self.messages[message_id]
-        receipt = self.next_receipt
-        self.next_receipt += 1
+        receipt, now_ns = self.next_receipt, ctx.time_ns
+        self.next_receipt = receipt + 1
         leased = replace(
             stored,
             state=MessageState.LEASED,
-            entered_ns=ctx.time_ns,
-            due_ns=ctx.time_ns + round(asked.lease_s * S_NS),
+            entered_ns=now_ns,
+            due_ns=now_ns + round(asked.lease_s * S_NS),
             delivery_count=stored.delivery_count + 1,
             receipt=receipt,
-            receiver=client_of(ctx.session),
+            receiver=client,
         )
         self._put(message_id, leased)
         if asked.is_with_session:
@@ -522,12 +523,13 @@ class QueueService(SharingService, name="queue"):
 
     def _make_ready(self, ctx: Context, message_id: int, stored: StoredMessage, delay_s: float) -> None:
         """Put a message into its queue, ready now or later, and wake a waiter."""
-        due_ns = ctx.time_ns + round(delay_s * S_NS)
-        is_ready = due_ns <= ctx.time_ns
+        now_ns = ctx.time_ns
+        due_ns = now_ns + round(delay_s * S_NS)
+        is_ready = due_ns <= now_ns
         now = replace(
             stored,
             state=MessageState.READY if is_ready else MessageState.DELAYED,
-            entered_ns=ctx.time_ns,
+            entered_ns=now_ns,
             due_ns=0 if is_ready else due_ns,
             receipt=0,
         )
@@ -541,8 +543,8 @@ class QueueService(SharingService, name="queue"):
     def _put(self, message_id: int, after: StoredMessage | None) -> None:
         """Add a message, move it into another state, or remove it."""
         before = self.messages.get(message_id)
+        self._count(before, after)
         if before is not None:
-            self._count(before, -1)
             self._places.remove(queue_place(message_id, before))
             if before.due_ns:
                 self._due.remove(due_key(before.due_ns, _MESSAGE, number_key(message_id)))
@@ -554,7 +556,6 @@ class QueueService(SharingService, name="queue"):
             del self.messages[message_id]
             return
         self.messages[message_id] = after
-        self._count(after, 1)
         self._places.add(queue_place(message_id, after))
         if after.due_ns:
             self._due.add(due_key(after.due_ns, _MESSAGE, number_key(message_id)))
@@ -562,13 +563,22 @@ class QueueService(SharingService, name="queue"):
             self.leases[after.receipt] = message_id
             self.count_share(after.receiver, "lease_limit", 1)
 
-    def _count(self, message: StoredMessage, amount: int) -> None:
-        counts = list(self._counts_of(message.queue))
-        counts[MESSAGE_STATES[message.state][0]] += amount
-        counts[4] += amount * message.size_bytes
-        self._count_bytes(message.client, amount * message.size_bytes)
-        if any(counts):
-            ready, delayed, leased, dead, size_bytes = counts
+    def _count(self, before: StoredMessage | None, after: StoredMessage | None) -> None:
+        """Count a message that is added, moved or removed; one that is moved keeps its queue, client and size."""
+        message = after if before is None else before
+        assert message is not None
+        ready, delayed, leased, dead, size_bytes = self._counts_of(message.queue)
+        by_state = [ready, delayed, leased, dead]
+        if before is not None:
+            by_state[MESSAGE_STATES[before.state][0]] -= 1
+        if after is not None:
+            by_state[MESSAGE_STATES[after.state][0]] += 1
+        if before is None or after is None:
+            amount_bytes = message.size_bytes if before is None else -message.size_bytes
+            size_bytes += amount_bytes
+            self._count_bytes(message.client, amount_bytes)
+        if any(by_state):
+            ready, delayed, leased, dead = by_state
             self.counts[message.queue] = (ready, delayed, leased, dead, size_bytes)
         else:
             del self.counts[message.queue]
@@ -586,7 +596,7 @@ class QueueService(SharingService, name="queue"):
         return self.counts.get(queue, (0, 0, 0, 0, 0))
 
     def _settings_of(self, queue: str) -> QueueSettings:
-        return self.settings.get(queue) or QueueSettings()
+        return self.settings.get(queue) or _DEFAULT_SETTINGS
 
     def _check_queue(self, queue: str) -> None:
         check_name("queue", queue)

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.service_api.ready_made.calling import call_as
+from trimaran.client.typed import EventReader
 from trimaran.cluster.testing import TypedHarness
+from trimaran.cluster.testing.harness import START_TIME
 from trimaran.service_api.ready_made.kv import (
     CompactedError,
     DeleteKey,
@@ -37,6 +40,7 @@ from trimaran.service_api.ready_made.kv import (
     when_value,
     when_version,
 )
+from trimaran.service_api.ready_made.kv.service import HISTORY_BATCH
 from trimaran.service_api.ready_made.sorted_keys import SortedKeys
 
 
@@ -169,6 +173,26 @@ def test_a_key_is_deleted_when_its_ttl_has_passed(kv: TypedHarness[KvService]) -
     assert kv.service.expiry_timers == {}
 
 
+def test_a_key_that_gets_a_later_ttl_keeps_its_timer_and_one_that_gets_an_earlier_ttl_does_not(
+    kv: TypedHarness[KvService],
+) -> None:
+    kv.call(PutKey(b"a", b"1", ttl_s=10.0))
+    first = dict(kv.timers)
+    kv.advance(5)
+    kv.call(PutKey(b"a", b"2", ttl_s=10.0))
+    later = dict(kv.timers)
+    kv.advance(6)
+    again, alive = dict(kv.timers), keys(kv)
+    kv.call(PutKey(b"a", b"3", ttl_s=0.5))
+    earlier = dict(kv.timers)
+    kv.advance(1)
+
+    assert later == first
+    assert (list(again.values()), alive) == ([START_TIME + 15_000], [b"a"])
+    assert list(earlier.values()) == [START_TIME + 11_500]
+    assert (keys(kv), kv.timers, dict(kv.service.timers)) == ([], {}, {})
+
+
 def test_a_watch_is_pushed_the_changes_of_its_range(kv: TypedHarness[KvService]) -> None:
     kv.call(PutKey(b"a/1", b"1"))
     started = kv.call(WatchKeys(7, *key_range("a/")))
@@ -205,18 +229,103 @@ def test_a_session_is_sent_a_change_once_for_all_its_watches(kv: TypedHarness[Kv
     assert pushed == [({1: 0, 2: 0}, [1]), ({1: 1}, [2, 3]), ({2: 1}, [3]), ({3: 0}, [2])]
 
 
+def test_sessions_that_watch_the_same_are_each_sent_what_they_watch(kv: TypedHarness[KvService]) -> None:
+    first, second = kv.open_session(), kv.open_session()
+    for session, begin in ((first, b"a"), (second, b"a"), (kv.client, b"b")):
+        call_as(kv, session, WatchKeys(1, *key_range(begin)))
+    for key in (b"a", b"b", b"a"):
+        kv.call(PutKey(key, b""))
+
+    read = EventReader((KvChanges,)).read
+    of_first, of_second = ([read(payload) for payload in session.egress] for session in (first, second))
+    assert of_first == of_second
+    assert of_first == [
+        KvChanges({1: 0}, [KvChange(1, b"a", b"", 1, 1)]),
+        KvChanges({1: 1}, [KvChange(3, b"a", b"", 1, 2)]),
+    ]
+    assert kv.events(KvChanges) == [KvChanges({1: 0}, [KvChange(2, b"b", b"", 2, 1)])]
+
+
+def put_numbers(kv: TypedHarness[Any], numbers: range, *, size_bytes: int = 0) -> None:
+    for number in numbers:
+        kv.call(PutKey(b"ab"[number % 2 :][:1], b"%d" % number + bytes(size_bytes)))
+
+
+def oldest_change(kv: TypedHarness[Any]) -> int:
+    with pytest.raises(CompactedError) as refused:
+        kv.ask(ReadChanges(b"", b"", -1))
+    return refused.value.oldest_revision
+
+
 def test_the_history_gives_what_was_changed_and_says_when_it_is_compacted(small: TypedHarness[ShortHistory]) -> None:
-    for number in range(5):
-        small.call(PutKey(b"ab"[number % 2 :][:1], b"%d" % number))
+    put_numbers(small, range(HISTORY_BATCH + 3))
     small.restart()
 
-    page = small.ask(ReadChanges(*key_range("a"), after_revision=2))
-    assert [(change.revision, change.value) for change in page.changes] == [(3, b"2"), (5, b"4")]
-    assert small.ask(ReadChanges(b"", b"", 2, limit=1)).through_revision == 3
-    assert small.ask(ReadChanges(b"", b"", 9)).changes == []
+    last = HISTORY_BATCH + 3
+    page = small.ask(ReadChanges(*key_range("a"), after_revision=last - 3))
+    assert [(change.revision, change.value) for change in page.changes] == [(257, b"256"), (259, b"258")]
+    assert small.ask(ReadChanges(b"", b"", last - 3, limit=1)).through_revision == last - 2
+    assert small.ask(ReadChanges(b"", b"", last + 9)).changes == []
     with pytest.raises(CompactedError) as refused:
-        small.ask(ReadChanges(b"", b"", 1))
-    assert (refused.value.oldest_revision, refused.value.revision) == (3, 5)
+        small.ask(ReadChanges(b"", b"", last - 4))
+    assert (refused.value.oldest_revision, refused.value.revision) == (last - 2, last)
+
+
+def test_the_history_is_shortened_to_its_limit_by_a_batch_at_a_time(small: TypedHarness[ShortHistory]) -> None:
+    put_numbers(small, range(HISTORY_BATCH + 2))
+    before = oldest_change(small)
+    small.call(PutKey(b"a", b""))
+    shortened = oldest_change(small)
+    small.call(PutKey(b"a", b""))
+
+    assert (before, shortened, oldest_change(small)) == (1, HISTORY_BATCH + 1, HISTORY_BATCH + 1)
+    kept = small.service.history.values()
+    assert small.service.history_bytes == sum(len(key) + len(value or b"") for key, value, *_ in kept)
+
+
+def test_the_history_never_has_more_bytes_than_its_limit_and_keeps_the_newest_change() -> None:
+    class FewBytes(KvService):
+        history_limit_bytes = 1_600
+
+    kv = TypedHarness(FewBytes)
+    put_numbers(kv, range(100, 116), size_bytes=96)
+    full = oldest_change(kv)
+    put_numbers(kv, range(116, 117), size_bytes=96)
+    shortened = (kv.service.history_bytes, oldest_change(kv))
+    kv.call(PutKey(b"a", bytes(2_000)))
+
+    assert (full, shortened) == (1, (1_500, 3))
+    assert (kv.service.history_bytes, oldest_change(kv)) == (2_001, 18)
+
+
+def test_a_member_that_began_with_a_snapshot_has_the_history_of_one_that_ran_on() -> None:
+    """When the history is shortened is decided by the state alone, not by how long the process has run."""
+    ran, snapshots = TypedHarness(ShortHistory), TypedHarness(ShortHistory)
+    for count in (30, 97, 128, 3, 128, 128, 5):
+        for kv in (ran, snapshots):
+            kv.call(RunTransaction([], [put_key("a", str(number)) for number in range(count)], []))
+            kv.call(DeleteKey(b"a"))
+        snapshots.restart()
+
+    assert oldest_change(ran) > 1
+    assert ran.service.state_hash() == snapshots.service.state_hash()
+    assert ran.snapshot() == snapshots.snapshot()
+
+
+def test_a_command_that_changes_more_than_the_history_keeps_is_pushed_whole() -> None:
+    class VeryShort(KvService):
+        history_limit = 3
+
+    kv = TypedHarness(VeryShort)
+    for first in range(0, 300, 100):
+        kv.call(RunTransaction([], [put_key(b"%03d" % number, b"") for number in range(first, first + 100)], []))
+    kv.call(WatchKeys(1, b"", b""))
+
+    assert kv.call(DeleteKeys(b"", b"")) == 300
+
+    pushed = [change.revision for event in kv.events(KvChanges) for change in event.changes]
+    assert pushed == list(range(301, 601))
+    assert oldest_change(kv) == 598
 
 
 def test_limits_are_said(small: TypedHarness[ShortHistory]) -> None:

@@ -201,13 +201,13 @@ class LockMachine(RuleBasedStateMachine):
             if queue and not queue[0][1]:
                 shared_count = next((n for n, each in enumerate(queue) if each[1]), len(queue))
                 expected = [key for key, _ in queue[:shared_count]]
-            assert self.locks.service.holders.get(name, []) == expected
-            assert self.locks.service.waiters.get(name, []) == [key for key, _ in queue[len(expected) :]]
+            assert [*self.locks.service.holders.get(name, ())] == expected
+            assert [*self.locks.service.waiters.get(name, ())] == [key for key, _ in queue[len(expected) :]]
 
     @invariant()
     def tokens_grow(self) -> None:
         for name, before in self.tokens.items():
-            now = {key: self.locks.service.claims[key].token for key in self.locks.service.holders.get(name, [])}
+            now = {key: self.locks.service.claims[key].token for key in self.locks.service.holders.get(name, ())}
             new = [token for key, token in now.items() if before.get(key) != token]
             assert all(token > self.newest[name] for token in new)
             self.newest[name] = max([self.newest[name], *new])

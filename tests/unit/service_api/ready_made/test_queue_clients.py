@@ -363,9 +363,9 @@ class TracedQueues(QueueService):
     """How often each message was acknowledged."""
     leased_twice: int = state()
 
-    def _lease(self, ctx: Context, message_id: int, asked: ReceiveMessages) -> ReceivedMessage:
+    def _lease(self, ctx: Context, message_id: int, asked: ReceiveMessages, client: bytes) -> ReceivedMessage:
         self.leased_twice += message_id in self.held
-        received = super()._lease(ctx, message_id, asked)
+        received = super()._lease(ctx, message_id, asked, client)
         self.held[message_id] = received.receipt
         return received
 

@@ -287,7 +287,7 @@ def held(service: Any) -> Iterator[tuple[str, bytes, int]]:
     """Give all that is held of limits: what `shares` counts, from the things themselves."""
     if isinstance(service, SmallKv):
         yield from (("watch_limit", b"s%d" % session_id, 1) for session_id, _ in service.watches)
-        yield from (("ttl_limit", client, 1) for _, client in service.expiry_timers.values())
+        yield from (("ttl_limit", client, 1) for _, _, client in service.expiry_timers.values())
     elif isinstance(service, SmallLocks):
         yield from (("claim_limit", claim.client, 1) for claim in service.claims.values())
     elif isinstance(service, SmallCounters):

@@ -1,8 +1,8 @@
-"""A client process of the key-value store: sessions, and in each so many operations in flight, in a closed loop.
+"""A client process of the store: sessions, and in each so many operations in flight, in a closed loop.
 
-Run as a module with the JSON of `KvClientParameters`; it talks to the harness in lines, as
-`trimaran.benchmarks.load.client_process` does: "ready", then "go", then "result". It does what an application does:
-`await kv.put(key, value)` and `await kv.get(key)` in tasks.
+Run as a module with the JSON of `StoreClientParameters`; it talks to the harness in lines, as
+`trimaran.benchmarks.load.client_process` does: "ready", then "go", then "result". It does what an application does, in
+tasks: `store_works`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,8 +22,7 @@ from typing import Final, Self
 import uvloop
 
 from ...client import ClusterClient
-from ...client.ready_made.kv import KvClient
-from ...service_api.errors import ClusterError, ClusterTimeoutError
+from ...service_api.errors import ClusterTimeoutError
 from ..load.coordination import all_events, all_go, share, spawn_clients
 from ..load.lines import ProcessParameters, emit, next_go, open_commands, run_process
 from ..load.sessions import CONNECTING_LIMIT, SESSIONS_PER_PROCESS
@@ -31,15 +30,15 @@ from ..machine.environment import tune_garbage_collector
 from ..rig.processes import ProcessGroup
 from ..statistics.histogram import Histogram
 from .peer import Measured, StoreOperation
+from .store_works import Operation, make_work
 
 TIME_LIMIT_S: Final = 120.0
 _PROCESSES: Final = 2
 """That many sessions are shared out among."""
-_KEY: Final = b"trimaran-benchmark"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class KvClientParameters(ProcessParameters):
+class StoreClientParameters(ProcessParameters):
     """What one load is."""
 
     endpoints: list[str]
@@ -60,50 +59,38 @@ class KvClientParameters(ProcessParameters):
 class _Load:
     """Does operations until all are done; each worker has one in flight."""
 
-    def __init__(self, parameters: KvClientParameters) -> None:
-        self._value = b"x" * parameters.payload
-        self._operation = parameters.operation
-        self._left = parameters.operations
+    def __init__(self, operations: int) -> None:
+        self._left = operations
         self.latencies_ns = array("q")
 
-    async def work(self, client: KvClient) -> None:
+    async def run(self, operate: Operation) -> None:
         """Do one operation after the other.
 
         Raises:
             ClusterError: an answer is wrong.
         """
-        operate = self._choose(client)
         while self._left > 0:
             self._left -= 1
             begin_ns = time.perf_counter_ns()
             await operate()
             self.latencies_ns.append(time.perf_counter_ns() - begin_ns)
 
-    def _choose(self, client: KvClient) -> Callable[[], Awaitable[object]]:
-        if self._operation is StoreOperation.PUT:
-            return lambda: client.put(_KEY, self._value)
 
-        async def get() -> None:
-            found = await client.get(_KEY)
-            if found != self._value:
-                raise ClusterError(f"got {found!r} expected {len(self._value)} bytes of x")
-
-        return get
-
-
-async def _run(parameters: KvClientParameters) -> None:
-    load = _Load(parameters)
+async def _run(parameters: StoreClientParameters) -> None:
+    work = make_work(parameters.operation, parameters.payload)
+    load = _Load(parameters.operations)
     commands = await open_commands()
-    async with asyncio.timeout(TIME_LIMIT_S), _connected(parameters) as clients:
-        await clients[0].put(_KEY, b"x" * parameters.payload)
+    async with asyncio.timeout(TIME_LIMIT_S), _connected(parameters) as (spare, *sessions), work.begun(spare):
+        operations = [work.operation(session) for session in sessions]
+        await _do_each(operations)
         tune_garbage_collector()
         emit("ready")
         await next_go(commands)
         before, begin_ns = os.times(), time.monotonic_ns()
         async with asyncio.TaskGroup() as workers:
-            for client in clients:
+            for operate in operations:
                 for _ in range(parameters.inflight):
-                    workers.create_task(load.work(client))
+                    workers.create_task(load.run(operate))
         end_ns, after = time.monotonic_ns(), os.times()
         latencies = Histogram()
         latencies.record_all(load.latencies_ns)
@@ -111,32 +98,43 @@ async def _run(parameters: KvClientParameters) -> None:
         emit("result", started_ns=begin_ns, ended_ns=end_ns, cpu_s=cpu_s, latencies=latencies.to_json())
 
 
+async def _do_each(operations: Sequence[Operation]) -> None:
+    """Do each once: the first call of a session asks for the schemas of the service, and is not measured."""
+
+    async def do(operate: Operation) -> None:
+        await operate()
+
+    async with asyncio.TaskGroup() as group:
+        for operate in operations:
+            group.create_task(do(operate))
+
+
 @asynccontextmanager
-async def _connected(parameters: KvClientParameters) -> AsyncIterator[list[KvClient]]:
-    """Open the sessions, and close them in the end, some at a time."""
+async def _connected(parameters: StoreClientParameters) -> AsyncIterator[list[ClusterClient]]:
+    """Open the sessions and a spare one, which is the first, and close them in the end, some at a time."""
     gate = asyncio.Semaphore(CONNECTING_LIMIT)
-    clients: list[KvClient] = []
+    sessions: list[ClusterClient] = []
 
     async def connect() -> None:
         async with gate:
-            clients.append(KvClient(await ClusterClient.connect(parameters.endpoints, connect_timeout_s=TIME_LIMIT_S)))
+            sessions.append(await ClusterClient.connect(parameters.endpoints, connect_timeout_s=TIME_LIMIT_S))
 
-    async def close(client: KvClient) -> None:
+    async def close(session: ClusterClient) -> None:
         async with gate:
-            await client.cluster.aclose()
+            await session.aclose()
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(parameters.sessions):
+            for _ in range(parameters.sessions + 1):
                 group.create_task(connect())
-        yield clients
+        yield sessions
     finally:
         async with asyncio.TaskGroup() as group:
-            for client in clients:
-                group.create_task(close(client))
+            for session in sessions:
+                group.create_task(close(session))
 
 
-def run_kv_client(parameters: KvClientParameters, directory: Path) -> Measured:
+def run_store_client(parameters: StoreClientParameters, directory: Path) -> Measured:
     """Run the load: one session in a process of its own, many in two, or as many as may open the files.
 
     Raises:
@@ -145,7 +143,7 @@ def run_kv_client(parameters: KvClientParameters, directory: Path) -> Measured:
     return asyncio.run(_run_clients(parameters, directory))
 
 
-async def _run_clients(parameters: KvClientParameters, directory: Path) -> Measured:
+async def _run_clients(parameters: StoreClientParameters, directory: Path) -> Measured:
     sessions = parameters.sessions
     count = min(sessions, max(_PROCESSES, -(-sessions // SESSIONS_PER_PROCESS)))
     shared = [
@@ -161,7 +159,7 @@ async def _run_clients(parameters: KvClientParameters, directory: Path) -> Measu
             async with (
                 asyncio.timeout(TIME_LIMIT_S + 60),
                 spawn_clients(
-                    group, shared, directory=directory, name="kv-client", module="peers.kv_client"
+                    group, shared, directory=directory, name="store-client", module="peers.store_client"
                 ) as clients,
             ):
                 await all_events(clients, "ready")
@@ -180,7 +178,7 @@ async def _run_clients(parameters: KvClientParameters, directory: Path) -> Measu
 
 def main() -> None:
     """Run the process."""
-    run_process(lambda: uvloop.run(_run(KvClientParameters.from_json(sys.argv[1]))))
+    run_process(lambda: uvloop.run(_run(StoreClientParameters.from_json(sys.argv[1]))))
 
 
 if __name__ == "__main__":
