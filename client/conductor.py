@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..service_api.errors import ClusterError, RemoteProtocolError
@@ -25,7 +25,7 @@ from .protocol.effects import Dial, Disconnect
 from .protocol.neighbours import Neighbours
 from .protocol.protocol import ClientProtocol
 from .protocol.queries import PendingQuery, QueryOptions, QueryResult
-from .protocol.requests import PendingRequest
+from .protocol.requests import RequestBatch
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
@@ -92,27 +92,43 @@ class ClientConductor:
             self.is_flush_scheduled = True
             self._defer(self.flush)
 
-    def begin_request(self, payload: bytes, timeout_s: float | None) -> PendingRequest:
-        """Send a request at the end of this turn of the loop, or when there is room and a leader.
+    def begin_request(self, payload: bytes, timeout_s: float | None) -> asyncio.Future[bytes]:
+        """Send a request at the end of this turn of the loop, or when there is room and a leader; gives its reply.
 
         Raises:
             LocalProtocolError: the payload is too long.
+            RejectedError: the cluster takes no requests.
             SessionClosedError: for good.
         """
         protocol = self.protocol
         protocol.check_request(payload)
-        now_ns = self._now_ns()
-        if now_ns >= protocol.alive_until_ns:
-            protocol.doubt(now_ns)
-        deadline_ns = now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
-        request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
-        protocol.requests.submit(request)
+        deadline_ns = self._begin_requests(timeout_s)
+        future: asyncio.Future[bytes] = self.loop.create_future()
+        protocol.requests.submit(future, payload, deadline_ns)
         if deadline_ns < self._timer_ns:
             self._set_timer()
         if not self.is_flush_scheduled:
             self.is_flush_scheduled = True
             self._defer(self.flush)
-        return request
+        return future
+
+    def begin_batch(self, payloads: Sequence[bytes], timeout_s: float | None) -> RequestBatch:
+        """Send requests as `begin_request` does, and raise as it does, before one is sent; at least one payload."""
+        protocol = self.protocol
+        protocol.check_request(max(payloads, key=len))
+        batch = RequestBatch(self.loop.create_future(), payloads, self._begin_requests(timeout_s))
+        protocol.requests.submit_batch(batch)
+        if batch.deadline_ns < self._timer_ns:
+            self._set_timer()
+        self.schedule_flush()
+        return batch
+
+    def _begin_requests(self, timeout_s: float | None) -> int:
+        """Return the deadline in ns of requests that are made now."""
+        protocol, now_ns = self.protocol, int(self.loop.time() * 1e9)
+        if now_ns >= protocol.alive_until_ns:
+            protocol.doubt(now_ns)
+        return now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
 
     @property
     def has_session(self) -> bool:

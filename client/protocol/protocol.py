@@ -191,6 +191,7 @@ class ClientProtocol:
             self._listener,
             on_control=lambda message: self._on_control(link, message),
             on_answer=self.requests.on_answer,
+            on_replies=self.requests.on_replies,
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )
