@@ -328,7 +328,7 @@ class ClusterClient(ClosedAtExit):
         try:
             return await future
         except asyncio.CancelledError:
-            self._protocol.requests.withdraw(future)
+            self._withdraw(future)
             raise
 
     @overload
@@ -399,6 +399,10 @@ class ClusterClient(ClosedAtExit):
         if not conductor.is_flush_scheduled or get_ident() != self._thread_id:
             self._check_loop()
         return conductor.begin_request(payload, timeout_s) if self._reopening is None else None
+
+    def _withdraw(self, future: asyncio.Future[bytes]) -> None:
+        """Withdraw what `_begin_request` has begun, for a caller that no longer waits."""
+        self._protocol.requests.withdraw(future)
 
     async def _request_in_any_session(self, payload: bytes, timeout_s: float | None) -> bytes:
         assert self._reopening is not None
