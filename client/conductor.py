@@ -100,10 +100,15 @@ class ClientConductor:
             RejectedError: the cluster takes no requests.
             SessionClosedError: for good.
         """
-        protocol = self.protocol
-        protocol.check_request(payload)
-        deadline_ns = self._begin_requests(timeout_s)
-        future: asyncio.Future[bytes] = self.loop.create_future()
+        protocol, loop = self.protocol, self.loop
+        if len(payload) > protocol.request_limit:
+            protocol.check_request(payload)
+        # As `_begin_requests` does, without a call.
+        now_ns = int(loop.time() * 1e9)
+        if now_ns >= protocol.alive_until_ns:
+            protocol.doubt(now_ns)
+        deadline_ns = now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
+        future: asyncio.Future[bytes] = loop.create_future()
         protocol.requests.submit(future, payload, deadline_ns)
         if deadline_ns < self._timer_ns:
             self._set_timer()

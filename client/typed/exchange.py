@@ -63,7 +63,8 @@ class Route:
         """Whether what is sent goes to the log."""
         self.reply: ValueCodec[Any] = ValueCodec(reply_of(message), f"the reply to {message.__qualname__}")
         self.codec: MessageCodec[Any] = MessageCodec(message, self.reply.schema)
-        self._reply_header = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
+        self.header_of_reply = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
+        """What a reply of this program's class begins with."""
         self._home = message.__module__
         self.bind(0, self.codec.schema)
 
@@ -91,7 +92,7 @@ class Route:
             ServiceError: the service said no.
             RemoteProtocolError: the reply is of a type that this program's class cannot read, or no value of its type.
         """
-        if data.startswith(self._reply_header):
+        if data.startswith(self.header_of_reply):
             try:
                 return self.reply.decode(data[HEADER_BYTES:])
             except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
@@ -99,7 +100,7 @@ class Route:
         if data[:2] == bytes((MAGIC, PayloadKind.ERROR)):
             raise read_error(data, home=self._home)
         schema = self._their_reply
-        if data[:2] != self._reply_header[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
+        if data[:2] != self.header_of_reply[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
             raise RemoteProtocolError(
                 f"{self.codec.name}: the answer is no reply that this client knows: {data[:16]!r}"
             )
