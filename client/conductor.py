@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..service_api.errors import ClusterError, RemoteProtocolError
@@ -25,7 +25,7 @@ from .protocol.effects import Dial, Disconnect
 from .protocol.neighbours import Neighbours
 from .protocol.protocol import ClientProtocol
 from .protocol.queries import PendingQuery, QueryOptions, QueryResult
-from .protocol.requests import PendingRequest
+from .protocol.requests import RequestBatch
 
 _TIMER_SLACK_S: Final = 0.0005
 """Timers may fire half a millisecond early (uvloop counts whole ones); firing late costs nothing here."""
@@ -92,27 +92,48 @@ class ClientConductor:
             self.is_flush_scheduled = True
             self._defer(self.flush)
 
-    def begin_request(self, payload: bytes, timeout_s: float | None) -> PendingRequest:
-        """Send a request at the end of this turn of the loop, or when there is room and a leader.
+    def begin_request(self, payload: bytes, timeout_s: float | None) -> asyncio.Future[bytes]:
+        """Send a request at the end of this turn of the loop, or when there is room and a leader; gives its reply.
 
         Raises:
             LocalProtocolError: the payload is too long.
+            RejectedError: the cluster takes no requests.
             SessionClosedError: for good.
         """
-        protocol = self.protocol
-        protocol.check_request(payload)
-        now_ns = self._now_ns()
+        protocol, loop = self.protocol, self.loop
+        if len(payload) > protocol.request_limit:
+            protocol.check_request(payload)
+        # As `_begin_requests` does, without a call.
+        now_ns = int(loop.time() * 1e9)
         if now_ns >= protocol.alive_until_ns:
             protocol.doubt(now_ns)
         deadline_ns = now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
-        request = PendingRequest(self.loop.create_future(), payload, deadline_ns)
-        protocol.requests.submit(request)
+        future: asyncio.Future[bytes] = loop.create_future()
+        protocol.requests.submit(future, payload, deadline_ns)
         if deadline_ns < self._timer_ns:
             self._set_timer()
         if not self.is_flush_scheduled:
             self.is_flush_scheduled = True
             self._defer(self.flush)
-        return request
+        return future
+
+    def begin_batch(self, payloads: Sequence[bytes], timeout_s: float | None) -> RequestBatch:
+        """Send requests as `begin_request` does, and raise as it does, before one is sent; at least one payload."""
+        protocol = self.protocol
+        protocol.check_request(max(payloads, key=len))
+        batch = RequestBatch(self.loop.create_future(), payloads, self._begin_requests(timeout_s))
+        protocol.requests.submit_batch(batch)
+        if batch.deadline_ns < self._timer_ns:
+            self._set_timer()
+        self.schedule_flush()
+        return batch
+
+    def _begin_requests(self, timeout_s: float | None) -> int:
+        """Return the deadline in ns of requests that are made now."""
+        protocol, now_ns = self.protocol, int(self.loop.time() * 1e9)
+        if now_ns >= protocol.alive_until_ns:
+            protocol.doubt(now_ns)
+        return now_ns + (self._call_timeout_ns if timeout_s is None else to_ns(timeout_s))
 
     @property
     def has_session(self) -> bool:
@@ -193,11 +214,12 @@ class ClientConductor:
         Raises:
             ClusterError: the client closed meanwhile, with the reason.
         """
-        outstanding = self.protocol.requests.outstanding()
-        if not outstanding:
+        requests = self.protocol.requests
+        end_sequence = requests.end_sequence
+        if not requests.outstanding_count:
             return
         # Once more where a caller was cancelled, or its time was over, meanwhile: that is no outcome.
-        while outcomes := [request.outcome() for request in outstanding if request.is_outstanding]:
+        while outcomes := requests.outstanding(end_sequence):
             await asyncio.wait(outcomes)
         if self.protocol.state is ClientState.CLOSED:
             raise self.protocol.closed_error()

@@ -6,11 +6,12 @@ program that needs tens of thousands of messages a second uses `ClusterClient`.
 Written by `python -m tests.blocking_stubs`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Self, Unpack
+from typing import Literal, Self, Unpack, overload
 
 from ..service_api.access.credentials import CredentialsSupplier
+from ..service_api.errors import ClusterError
 from ..service_api.groups.group import Group
 from ..service_api.groups.key_hash import GroupKey
 from ..service_api.types import ClusterSessionId, MemberId, TermId
@@ -134,6 +135,32 @@ class SyncClusterClient(BlockingSession):
         """Have the service run a request, exactly once, and give its reply.
 
         See `ClusterClient.request`.
+        """
+
+    @overload
+    def request_many(
+        self,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[bytes]:
+        """Make requests in one call, each of them as `request` does, and give the replies by position.
+
+        See `ClusterClient.request_many`.
+        """
+
+    @overload
+    def request_many(
+        self,
+        payloads: Iterable[bytes | bytearray | memoryview],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: bool,
+    ) -> list[bytes | ClusterError]:
+        """Make requests in one call, each of them as `request` does, and give the replies by position.
+
+        See `ClusterClient.request_many`.
         """
 
     def drain(self, timeout_s: float | None = None) -> None:

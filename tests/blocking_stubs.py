@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Self, Unpack, get_overloads, overload
 
 from tests.places import ROOT
-from trimaran.client.blocking.facade import TWINS, Blocking
+from trimaran.client.blocking.facade import TWINS, Blocking, _blocking_type
 from trimaran.client.config import ConnectSettings
 
 MODULES: Final = (
@@ -77,7 +77,7 @@ class _Writer:
         assert isinstance(node, ast.ClassDef)
         bases = [ast.unparse(base) for base in node.bases]
         names: dict[str, Any] = {"Iterator": Iterator, "AbstractContextManager": AbstractContextManager}
-        names |= {"ConnectSettings": ConnectSettings, "Self": Self, "Unpack": Unpack}
+        names |= {"ConnectSettings": ConnectSettings, "Self": Self, "Unpack": Unpack, "overload": overload}
         for each in reversed(kind._of.__mro__):
             names |= vars(sys.modules[each.__module__])
         names |= vars(self._module) | {twin.__name__: twin for twin in TWINS.values()}
@@ -85,13 +85,14 @@ class _Writer:
             text
             for name, member in sorted(vars(kind).items(), key=lambda item: item[0] != "connect")
             if not name.startswith("_")
-            for text in self._write_member(name, member, names)
+            for text in self._write_member(name, member, names, kind._of)
         ]
         for base in bases:
             self._use(base, names)
         return "\n".join([f"class {kind.__name__}({', '.join(bases)}):\n{_docstring(kind.__doc__)}", *members, ""])
 
-    def _write_member(self, name: str, member: Any, names: dict[str, Any]) -> Iterator[str]:
+    def _write_member(self, name: str, member: Any, names: dict[str, Any], of: type) -> Iterator[str]:
+        """Write the blocking member of a class `of` asyncio, with each of its overloads."""
         if isinstance(member, property):
             assert member.fget is not None
             returned = member.fget.__annotations__["return"]
@@ -102,7 +103,20 @@ class _Writer:
         if is_connect:
             yield "    @classmethod"
             member = member.__func__
-        signature = inspect.signature(member)
+        doc = f"\n{_docstring(member.__doc__, ' ' * 8)}"
+        overloads = [] if is_connect else get_overloads(getattr(of, name))
+        for each in overloads:
+            self._use("overload", names)
+            signature = inspect.signature(each)
+            returned = _blocking_type(signature.return_annotation)
+            head = self._write_head(name, signature.replace(return_annotation=returned), names, is_connect=False)
+            yield f"    @overload\n{head}{doc}"
+        if not overloads:
+            head = self._write_head(name, inspect.signature(member), names, is_connect=is_connect)
+            yield f"{head}{doc}"
+
+    def _write_head(self, name: str, signature: inspect.Signature, names: dict[str, Any], *, is_connect: bool) -> str:
+        """Write the head of a method, up to its colon."""
         parameters: list[str] = []
         for each in signature.parameters.values():
             if is_connect and each.name in ConnectSettings.__annotations__:
@@ -122,7 +136,7 @@ class _Writer:
             if len(inside) > LINE_LENGTH:
                 inside = "".join(f"        {each},\n" for each in parameters)
             line = f"    def {name}(\n{inside}    {end}"
-        yield f"{line}\n{_docstring(member.__doc__, ' ' * 8)}"
+        return line
 
     def _use(self, annotation: Any, names: dict[str, Any]) -> None:
         """Import what an annotation names."""

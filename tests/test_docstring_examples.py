@@ -396,8 +396,8 @@ RUN: dict[Example, Callable[[str], Any]] = {
     **{
         (_CLIENT, name): run_client
         for name in (
-            *("ClusterClient", "connect", "try_offer", "offer", "query", "request", "take_snapshot"),
-            *("transfer_leadership", "egress", "connection_events", "drain", "aclose"),
+            *("ClusterClient", "connect", "try_offer", "offer", "query", "request", "request_many"),
+            *("take_snapshot", "transfer_leadership", "egress", "connection_events", "drain", "aclose"),
         )
     },
     **{

@@ -34,6 +34,7 @@ from ...service_api.wire.log.messages import SessionOpenEvent
 from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER, EventCode
 from ...service_api.wire.session_frame import PREFIX_LENGTH
 from ..services.echo import EchoService
+from .request_paths import make_request_paths
 from .session_paths import make_session_paths
 from .snapshot_paths import make_snapshot_paths
 from .stand_ins import (
@@ -93,6 +94,7 @@ def make_paths(payload_length: int) -> Mapping[str, Callable[[], ChunkPath]]:
         "deliver": lambda: _deliver(payloads, _SilentService()),
         "deliver_and_egress": lambda: _deliver(payloads, EchoService()),
         "client_receive": lambda: _receive(payloads),
+        **make_request_paths(payloads),
         **make_session_paths(payloads),
         **make_snapshot_paths(),
     }

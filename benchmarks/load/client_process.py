@@ -65,6 +65,8 @@ class ClientParameters(ProcessParameters):
     """Whether messages are requests, in a closed loop."""
     is_typed: bool = False
     """Whether requests are commands of a typed service."""
+    batch_count: int = 1
+    """Requests that are made in one call; 1: each by itself."""
     session_count: int | None = None
     """Sessions that the traffic goes round, in a closed loop; None: one, whose client is `EchoLoad`'s."""
     is_shared: bool = False
@@ -124,7 +126,7 @@ async def _open_load(parameters: ClientParameters) -> AsyncIterator[tuple[Load, 
     load: EchoLoad | RequestLoad
     if parameters.uses_requests:
         kind = TypedRequestLoad if parameters.is_typed else RequestLoad
-        load = kind(payload_length=length, inflight=inflight)
+        load = kind(payload_length=length, inflight=inflight, batch_count=parameters.batch_count)
     else:
         bursts = [Burst(*fields) for fields in parameters.bursts]
         load = EchoLoad(payload_length=length, inflight=inflight, rate_per_s=parameters.rate_per_s, bursts=bursts)

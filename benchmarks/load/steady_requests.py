@@ -63,7 +63,7 @@ class SteadyRequests:
         number, payload = self._sent, self._pack(self._sent)
         self._sent += 1
         self._pending += 1
-        future = cluster._conductor.begin_request(payload, None).future
+        future = cluster._conductor.begin_request(payload, None)
         future.add_done_callback(lambda done: self._on_reply(cluster, number, payload, done))
 
     def _on_reply(self, cluster: ClusterClient, number: int, payload: bytes, done: asyncio.Future[bytes]) -> None:

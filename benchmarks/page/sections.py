@@ -717,6 +717,15 @@ def _yes(is_reached: bool) -> str:
 # --- costs of one thing
 
 
+_TYPED_CASES: Final = {
+    "bytes": "bytes",
+    "typed": "classes",
+    "doubled": "classes, double execution",
+    "bytes_many": "bytes, 256 in a call",
+    "typed_many": "classes, 256 in a call",
+}
+
+
 def _typed(report: Report) -> Blocks:
     parameters = report["parameters"]
     yield (
@@ -734,7 +743,8 @@ def _typed(report: Report) -> Blocks:
                 ms(report["p50_us"][name]),
                 f"{report['percent_of_bytes'][name]:g} %",
             )
-            for name, what in (("bytes", "bytes"), ("typed", "classes"), ("doubled", "classes, double execution"))
+            for name, what in _TYPED_CASES.items()
+            if name in report["runs"]
         ],
     )
 

@@ -31,12 +31,15 @@ class RequestParameters:
 
     members: Members = 3
     payload: Payload = 32
-    inflight: Annotated[int, typer.Option(min=1, help="Callers, each with one request after another.")] = 1024
+    inflight: Annotated[
+        int, typer.Option(min=1, help="Requests in flight, of callers that each make one call after another.")
+    ] = 1024
     requests: Annotated[int, typer.Option(min=1, help="Requests to measure.")] = 300_000
     warmup: Annotated[int, typer.Option(min=0, help="Requests before them, not measured.")] = 20_000
     file_sync_level: SyncLevel = 1
     node_settings: Settings = field(default_factory=dict)
     time_limit_s: TimeLimit = 300.0
+    batch: Annotated[int, typer.Option(min=1, help="Requests that a caller makes in one call. 1: each by itself.")] = 1
     is_typed: bool = False
     """Whether requests are commands of a typed service."""
 
@@ -90,6 +93,7 @@ async def _measure(
         "latency_percentiles_us": percentile_curve(latencies),
         "requests": latencies.count,
         "in_flight": parameters.inflight,
+        "batch": parameters.batch,
         "file_sync_level": parameters.file_sync_level,
         "ran_twice": result["ran_twice_count"],
         "duration_s": round(duration_s, 3),
@@ -111,4 +115,5 @@ def _client_parameters(parameters: RequestParameters, endpoints: list[str]) -> C
         connect_timeout_s=_CONNECT_TIMEOUT_S,
         uses_requests=True,
         is_typed=parameters.is_typed,
+        batch_count=parameters.batch,
     )

@@ -1,4 +1,7 @@
-"""Typed: requests with bytes, with classes and with double execution in turn, each time on a cluster of its own."""
+"""Typed: requests with bytes, with classes and with double execution in turn, each time on a cluster of its own.
+
+Bytes and classes in batches, too.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ from ..statistics.report import Report
 from .request import RequestParameters
 from .request import run as run_requests
 
+_BATCH: Final = 256
+
 _CASES: Final[dict[str, dict[str, Any]]] = {
     "bytes": {},
     "typed": {"is_typed": True},
     "doubled": {"is_typed": True, "node_settings": {"double_execution": "true"}},
+    "bytes_many": {"batch": _BATCH},
+    "typed_many": {"is_typed": True, "batch": _BATCH},
 }
 """What is measured, and what each has beside the parameters."""
 
@@ -26,7 +33,9 @@ _CASES: Final[dict[str, dict[str, Any]]] = {
 class TypedParameters:
     """Parameters of one run."""
 
-    inflight: Annotated[int, typer.Option(min=1, help="Callers, each with one request after another.")] = 1024
+    inflight: Annotated[
+        int, typer.Option(min=1, help="Requests in flight, of callers that each make one call after another.")
+    ] = 1024
     payload: Payload = 32
     requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 200_000
     rounds: Rounds = 3
@@ -56,6 +65,7 @@ def run(parameters: TypedParameters, *, directory: Path | None = None, keep: boo
         "scenario": "typed",
         "requests_per_s": {name: round(rate) for name, rate in rates.items()},
         "percent_of_bytes": {name: round(100 * rate / rates["bytes"], 1) for name, rate in rates.items()},
+        "percent_of_bytes_many": round(100 * rates["typed_many"] / rates["bytes_many"], 1),
         "p50_us": {name: median(each["p50_us"] for each in found) for name, found in reports.items()},
         "rounds": parameters.rounds,
         "runs": {name: [each["requests_per_s"] for each in found] for name, found in reports.items()},

@@ -9,7 +9,10 @@ joins fragments.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from operator import sub
 from typing import Final
 
 from ...service_api.errors import RemoteProtocolError
@@ -20,8 +23,10 @@ from ...service_api.wire.frame import (
     TYPE_DATA,
     TYPE_PADDING,
     UNFRAGMENTED_DATA,
+    FrameField,
     FrameLayout,
     HeaderField,
+    align,
     unpack_header,
 )
 from ...service_api.wire.message import peek_header
@@ -30,6 +35,7 @@ from ...service_api.wire.request import (
     REQUEST_BLOCK_LENGTH,
     REQUEST_HEADER_LENGTH,
     REQUEST_MESSAGE,
+    RequestCode,
 )
 from ...service_api.wire.sbe import MESSAGE_HEADER
 from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
@@ -55,10 +61,29 @@ _UNIFORM: Final = FrameLayout(
 )
 """What may differ between application messages of a session in one term: only their times, where they are uniform."""
 
+_FIRST_RUN: Final = 4
+_RUN_GROWTH: Final = 4
+"""Replies that are read together at first, and how many times more after a run of uniform ones."""
+_REPLIED: Final = int(RequestCode.REPLY)
+
 _PREFIX_OFFSET: Final = SessionField.PREFIX.offset
 _TIMESTAMP_OFFSET: Final = SessionField.TIMESTAMP.offset
 _SESSION_MESSAGE: Final = int.from_bytes(MESSAGE_HEADER.pack(*SESSION_MESSAGE), "little", signed=True)
 _REPLY: Final = int.from_bytes(MESSAGE_HEADER.pack(*REQUEST_MESSAGE), "little", signed=True)
+
+
+@lru_cache(maxsize=256)
+def _reply_rows(frame_length: int) -> struct.Struct:
+    """Return the struct of a reply's whole frame: what `_UNIFORM` has but the time, its numbers, and the reply."""
+    layout = FrameLayout(
+        HeaderField.LENGTH_AND_KIND,
+        HeaderField.STREAM_ID,
+        SessionField.PREFIX,
+        SessionField.REQUEST_SEQUENCE,
+        SessionField.ACKNOWLEDGED_SEQUENCE,
+        FrameField(REQUEST_PAYLOAD_OFFSET, f"{frame_length - REQUEST_PAYLOAD_OFFSET}s"),
+    )
+    return layout.rows(align(frame_length))
 
 
 class ClientSessionState:
@@ -90,6 +115,7 @@ class EgressAdapter:
         "_mtu_length_bytes",
         "_on_answer",
         "_on_control",
+        "_on_replies",
         "_session",
         "consumed_bytes",
     )
@@ -101,6 +127,7 @@ class EgressAdapter:
         *,
         on_control: Callable[[bytes], None],
         on_answer: Callable[[int, int, bytes], None],
+        on_replies: Callable[[int, Sequence[bytes]], None],
         mtu_length_bytes: int,
         max_message_length_bytes: int,
     ) -> None:
@@ -109,6 +136,8 @@ class EgressAdapter:
         self._on_control = on_control
         self._on_answer = on_answer
         """Takes the sequence of a request, a code and a reply."""
+        self._on_replies = on_replies
+        """Takes the sequence of a request and the reply to it and to those that follow it."""
         self._mtu_length_bytes = mtu_length_bytes
         self._assembler = MessageAssembler(max_message_length_bytes)
         self.consumed_bytes = 0
@@ -177,12 +206,13 @@ class EgressAdapter:
 
     def _receive_replies(self, data: memoryview, offset: int) -> int:
         """Handle the whole, unfragmented replies at `offset` of `data`; return the offset after them."""
-        session, on_answer = self._session, self._on_answer
+        session, on_replies = self._session, self._on_replies
         cluster_session_id, leadership_term_id = session.cluster_session_id, session.leadership_term_id
         unpack, max_frame_length, end = _REPLY_HEADERS.unpack_from, self._mtu_length_bytes, len(data)
+        run_limit = _FIRST_RUN
         while end - offset >= REQUEST_PAYLOAD_OFFSET:
             length, kind, stream, sbe_header, term, session_id, _, sequence, code = unpack(data, offset)
-            next_offset = offset + ((length + 31) & -32)
+            aligned = (length + 31) & -32
             if (
                 kind != UNFRAGMENTED_DATA
                 or sbe_header != _REPLY
@@ -190,11 +220,33 @@ class EgressAdapter:
                 or term < leadership_term_id
                 or stream != EGRESS_STREAM_ID
                 or not REQUEST_PAYLOAD_OFFSET <= length <= max_frame_length
-                or next_offset > end
+                or offset + aligned > end
             ):
                 break
-            on_answer(sequence, code, bytes(data[offset + REQUEST_PAYLOAD_OFFSET : offset + length]))
-            offset = next_offset
+            if code != _REPLIED:
+                self._on_answer(sequence, code, bytes(data[offset + REQUEST_PAYLOAD_OFFSET : offset + length]))
+                offset += aligned
+                continue
+            # What follows is uniform as a rule: frames that say the same of everything but time, number and reply. So
+            # columns are compared, not rows. Few at first: where lengths change, rows are read in vain.
+            whole = min(run_limit, (end - offset) // aligned) * aligned
+            rows = _reply_rows(length).iter_unpack(data[offset : offset + whole])
+            heads, streams, prefixes, sequences, codes, replies = zip(*rows, strict=True)
+            count = len(replies)
+            run_limit *= _RUN_GROWTH
+            if (
+                heads.count(heads[0]) != count
+                or streams.count(stream) != count
+                or prefixes.count(prefixes[0]) != count
+                or codes.count(code) != count
+                or sequences != (*range(sequence, sequence + count),)
+            ):
+                said = zip(heads, streams, prefixes, codes, map(sub, sequences, range(count)), strict=True)
+                like_first = (heads[0], stream, prefixes[0], code, sequence)
+                count, run_limit = sum(1 for _ in takewhile(like_first.__eq__, said)), _FIRST_RUN
+                replies = replies[:count]
+            offset += count * aligned
+            on_replies(sequence, replies)
         return offset
 
     def _check_frame(self, data: memoryview, offset: int) -> int:

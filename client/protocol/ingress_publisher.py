@@ -15,7 +15,9 @@ front of its payload, see `trimaran.service_api.wire.request`.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Final
 
 from ...service_api.cluster_id import NULL_CLUSTER_ID
@@ -33,7 +35,6 @@ from ...service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from ...service_api.wire.session import SESSION_MESSAGE, SESSION_MESSAGE_HEADER
 from ...service_api.wire.session_frame import PAYLOAD_OFFSET, REQUEST_PAYLOAD_OFFSET
 
-_REQUEST_NUMBERS: Final = struct.Struct("<qq")
 _ZEROS: Final = tuple(bytes(-length & 31) for length in range(32))
 
 
@@ -49,11 +50,11 @@ class IngressPublisher:
         "_headers",
         "_leadership_term_id",
         "_mtu_length_bytes",
+        "_pack_request",
         "_payload_length",
         "_request_frame_length",
         "_request_headers",
         "_request_length",
-        "_request_zeros",
         "_zeros",
         "outgoing",
         "settled_bytes",
@@ -80,7 +81,7 @@ class IngressPublisher:
         self._request_length = -1
         self._request_frame_length = 0
         self._request_headers = b""
-        self._request_zeros = b""
+        self._pack_request = _request_frame(0).pack
 
     @property
     def appended_bytes(self) -> int:
@@ -128,12 +129,23 @@ class IngressPublisher:
                 self.publish(REQUEST_HEADER.pack(*REQUEST_MESSAGE, *ids, 0, sequence, acknowledged) + payload)
                 return
             self._prepare_request(length)
-        outgoing = self.outgoing
-        outgoing += self._request_headers
-        outgoing += _REQUEST_NUMBERS.pack(sequence, acknowledged)
-        outgoing += payload
-        outgoing += self._request_zeros
+        self.outgoing += self._pack_request(self._request_headers, sequence, acknowledged, payload)
         self._control_bytes += self._request_frame_length
+
+    def offer_requests(self, sequence: int, acknowledged: int, payloads: Sequence[bytes]) -> None:
+        """Append requests that follow each other, numbered from `sequence`: as `offer_request` does for each."""
+        for length, run in groupby(payloads, len):
+            if length > self._mtu_length_bytes - REQUEST_PAYLOAD_OFFSET:
+                for payload in run:
+                    self.offer_request(sequence, acknowledged, payload)
+                    sequence += 1
+                continue
+            if length != self._request_length:
+                self._prepare_request(length)
+            pack, headers = self._pack_request, self._request_headers
+            frames = [pack(headers, number, acknowledged, payload) for number, payload in enumerate(run, sequence)]
+            sequence += len(frames)
+            self._append_control(b"".join(frames))
 
     def take(self) -> bytearray:
         """Hand over the outgoing bytes; they are the caller's now."""
@@ -151,7 +163,7 @@ class IngressPublisher:
         frame_length = REQUEST_PAYLOAD_OFFSET + length
         self._request_length = length
         self._request_frame_length = align(frame_length)
-        self._request_zeros = _ZEROS[frame_length & 31]
+        self._pack_request = _request_frame(length).pack
         self._request_headers = self._pack_headers(frame_length, REQUEST_MESSAGE)
 
     def _pack_headers(self, frame_length: int, message_header: tuple[int, int, int, int]) -> bytes:
@@ -169,6 +181,12 @@ class IngressPublisher:
     def _append_control(self, frames: bytes) -> None:
         self._control_bytes += len(frames)
         self.outgoing += frames
+
+
+@lru_cache(maxsize=256)
+def _request_frame(length: int) -> struct.Struct:
+    """Return the struct of a request's frame: what is the same in all of this length, two numbers, and the payload."""
+    return struct.Struct(f"<{PAYLOAD_OFFSET}sqq{length}s{-(REQUEST_PAYLOAD_OFFSET + length) & 31}x")
 
 
 @lru_cache(maxsize=16)

@@ -145,7 +145,8 @@ class ClientProtocol:
         """Of every connect request sent, in order; any of them may still be answered."""
         self._times = SessionTimes()
         self._payload_limit = config.max_payload_length_bytes
-        self._request_limit, self._refused = config.max_request_length_bytes, 0
+        self.request_limit, self._refused = config.max_request_length_bytes, 0
+        """Bytes of the longest request that can be made just now; `check_request` tells why a longer one cannot."""
         self._window_bytes = config.outgoing_window_bytes
         self.keep_alive_interval_ns = keep_alive_interval_ns(config)
         """How often the leader is to hear from the session, or from the connection that it shares."""
@@ -191,6 +192,7 @@ class ClientProtocol:
             self._listener,
             on_control=lambda message: self._on_control(link, message),
             on_answer=self.requests.on_answer,
+            on_replies=self.requests.on_replies,
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )
@@ -285,10 +287,10 @@ class ClientProtocol:
         """
         if self._sending is None and self.can_ask_leader():
             raise self.closed_error()
-        if self._request_limit == _NOT_TAKEN:
+        if self.request_limit == _NOT_TAKEN:
             raise RejectedError(refusal_of_requests(self._refused))
-        if len(payload) > self._request_limit:
-            raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self._request_limit}")
+        if len(payload) > self.request_limit:
+            raise LocalProtocolError(f"payload too long: length={len(payload)} limit={self.request_limit}")
 
     def doubt(self, now_ns: int) -> None:
         """Hold requests back until the leader says that the session is open: this process stood still for long.
@@ -578,7 +580,9 @@ class ClientProtocol:
             self.session.group = limits.group
             limit, self._refused = min(self.config.max_message_length_bytes, limits.max_message_length), limits.refused
             self._payload_limit = _NOT_TAKEN if limits.refused & REFUSES_MESSAGES else limit - SESSION_HEADER_LENGTH
-            self._request_limit = _NOT_TAKEN if limits.refused & REFUSES_REQUESTS else limit - REQUEST_HEADER_LENGTH
+            if self.state is not ClientState.CLOSING:
+                is_refused = bool(limits.refused & REFUSES_REQUESTS)
+                self.request_limit = _NOT_TAKEN if is_refused else limit - REQUEST_HEADER_LENGTH
             self.keep_alive_interval_ns = keep_alive_interval_ns(self.config, limits.session_timeout_ms)
             if limits.session_timeout_ms:
                 self._session_timeout_ns = limits.session_timeout_ms * 1_000_000
@@ -772,6 +776,8 @@ class ClientProtocol:
         invariant(new in LEGAL_TRANSITIONS[self.state], "illegal client state transition", old=self.state, new=new)
         self.state = new
         self.alive_until_ns = _NEVER_NS  # until the next leader has answered
+        if new is ClientState.CLOSING or new is ClientState.CLOSED:
+            self.request_limit = _NOT_TAKEN
         if new is not ClientState.OPEN:
             self._sending = None
             self.requests.detach()

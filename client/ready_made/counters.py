@@ -7,7 +7,7 @@ async with CountersClient.connect(["127.0.0.1:9000"]) as counters:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from ...service_api.ready_made.counters import (
@@ -41,6 +41,15 @@ class CountersClient(TypedClient, service="counters"):
             CounterError: an argument is wrong.
         """
         return (await self.call(CountUp(name, amount, minimum, maximum))).value
+
+    async def add_many(self, amounts: Mapping[str, int]) -> list[int]:
+        """Add to counters in one call, in their order, each as `add` does; gives their values.
+
+        Raises:
+            CounterError: an argument is wrong; the first one by position. The others were added to.
+        """
+        counted = await self.call_many([CountUp(name, amount, None, None) for name, amount in amounts.items()])
+        return [each.value for each in counted]
 
     async def set(self, name: str, value: int, *, expected: int | None = None) -> int:
         """Set a counter; with `expected` only if it has that value.

@@ -7,7 +7,7 @@ async with KvClient.connect(["127.0.0.1:9000"]) as kv:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ...service_api.ready_made.kv import (
@@ -30,7 +30,6 @@ from ...service_api.ready_made.kv import (
     when_revision,
     when_value,
 )
-from ...service_api.typed import Command
 from ..typed import TypedClient
 from .kv_watching import KvWatch, WatchHub
 from .pages import Pages
@@ -47,10 +46,8 @@ class KvClient(TypedClient, service="kv"):
         super().__init__(cluster)
         self._hub = WatchHub()
 
-    async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
-        """As `TypedClient.call`."""
+    def _before_call(self) -> None:
         self._hub.take_ready(self.cluster)
-        return await super().call(command, timeout_s=timeout_s)
 
     async def put(
         self, key: Text, value: Text, *, expected_revision: int | None = None, ttl_s: float | None = None
@@ -65,6 +62,18 @@ class KvClient(TypedClient, service="kv"):
             KvError: an argument is wrong, or a limit is reached.
         """
         return await self.call(PutKey(kv_bytes(key), kv_bytes(value), expected_revision, ttl_s))
+
+    async def put_many(self, values: Mapping[Text, Text], *, ttl_s: float | None = None) -> list[int]:
+        """Write keys in one call, in their order, each as `put` does; gives the revisions.
+
+        Others see each by itself, and one that fails stops no other: use `txn` for all or nothing.
+
+        Raises:
+            KvError: an argument is wrong, or a limit is reached; the first one by position.
+        """
+        return await self.call_many(
+            [PutKey(kv_bytes(key), kv_bytes(value), None, ttl_s) for key, value in values.items()]
+        )
 
     async def get(self, key: Text, *, max_staleness_s: float | None = None) -> bytes | None:
         """Give a key's value, None if there is none. With `max_staleness_s` a follower may answer."""

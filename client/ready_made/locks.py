@@ -32,7 +32,6 @@ from ...service_api.ready_made.locks import (
     ReleaseLock,
     RenewLease,
 )
-from ...service_api.typed import Command
 from ..typed import TypedClient
 from .ending_calls import EndingCalls
 from .event_mailboxes import EventMailboxes
@@ -147,10 +146,8 @@ class LocksClient(TypedClient, service="locks"):
         self._grants: EventMailboxes[LockGranted] = EventMailboxes(LockGranted, lambda event: (event.number,))
         self._ending = EndingCalls()
 
-    async def call(self, command: Command[R], *, timeout_s: float | None = None) -> R:
-        """As `TypedClient.call`."""
+    def _before_call(self) -> None:
         self._grants.take_ready(self.cluster)
-        return await super().call(command, timeout_s=timeout_s)
 
     @contextlib.asynccontextmanager
     async def lock(

@@ -8,7 +8,7 @@ with SyncQueueClient.connect(["127.0.0.1:9000"]) as queues:
 Written by `python -m tests.blocking_stubs`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Self, Unpack
@@ -51,6 +51,12 @@ class SyncCountersClient(SyncTypedClient):
         """Add to a counter, and give its value.
 
         See `CountersClient.add`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def add_many(self, amounts: Mapping[str, int], *, timeout_s: float | None = None) -> list[int]:
+        """Add to counters in one call, in their order, each as `add` does; gives their values.
+
+        See `CountersClient.add_many`. Raises ClusterTimeoutError after `timeout_s`.
         """
 
     def set(self, name: str, value: int, *, expected: int | None = None, timeout_s: float | None = None) -> int:
@@ -168,6 +174,14 @@ class SyncKvClient(SyncTypedClient):
         """Write a key, and give the revision.
 
         See `KvClient.put`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def put_many(
+        self, values: Mapping[Text, Text], *, ttl_s: float | None = None, timeout_s: float | None = None
+    ) -> list[int]:
+        """Write keys in one call, in their order, each as `put` does; gives the revisions.
+
+        See `KvClient.put_many`. Raises ClusterTimeoutError after `timeout_s`.
         """
 
     def get(self, key: Text, *, max_staleness_s: float | None = None, timeout_s: float | None = None) -> bytes | None:
@@ -471,6 +485,20 @@ class SyncQueueClient(SyncTypedClient):
         """Put a message into a queue, and give its id.
 
         See `QueueClient.send`. Raises ClusterTimeoutError after `timeout_s`.
+        """
+
+    def send_many(
+        self,
+        queue: str,
+        bodies: Iterable[str | bytes],
+        *,
+        delay_s: float = 0.0,
+        priority: int = 0,
+        timeout_s: float | None = None,
+    ) -> list[int]:
+        """Put messages into a queue in one call, in their order, each as `send` does; gives their ids.
+
+        See `QueueClient.send_many`. Raises ClusterTimeoutError after `timeout_s`.
         """
 
     def receive(

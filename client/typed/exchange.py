@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeVar
 
+import msgspec
+
 from ...service_api.errors import LocalProtocolError, RemoteProtocolError
 from ...service_api.service_directory import ServiceEntry, decode_directory, show_entries
 from ...service_api.typed.codec import READ_ANY, MessageCodec, ValueCodec
@@ -57,9 +59,12 @@ class Route:
 
     def __init__(self, message: type) -> None:
         self._kind = PayloadKind.QUERY if issubclass(message, Query) else PayloadKind.COMMAND
+        self.is_logged = self._kind is PayloadKind.COMMAND
+        """Whether what is sent goes to the log."""
         self.reply: ValueCodec[Any] = ValueCodec(reply_of(message), f"the reply to {message.__qualname__}")
         self.codec: MessageCodec[Any] = MessageCodec(message, self.reply.schema)
-        self._reply_header = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
+        self.header_of_reply = bytes((MAGIC, PayloadKind.REPLY)) + self.reply.fingerprint
+        """What a reply of this program's class begins with."""
         self._home = message.__module__
         self.bind(0, self.codec.schema)
 
@@ -71,11 +76,6 @@ class Route:
         self.service_id = service_id
         self.header = self.codec.header(self._kind, service_id)
         self._their_reply: Schema = schema.get("reply")
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether what is sent goes to the log."""
-        return self._kind is PayloadKind.COMMAND
 
     def payload(self, message: Any) -> bytes:
         """Write a message.
@@ -90,14 +90,17 @@ class Route:
 
         Raises:
             ServiceError: the service said no.
-            RemoteProtocolError: the reply is of a type that this program's class cannot read.
+            RemoteProtocolError: the reply is of a type that this program's class cannot read, or no value of its type.
         """
-        if data[:HEADER_BYTES] == self._reply_header:
-            return self.reply.decode(memoryview(data)[HEADER_BYTES:])
+        if data.startswith(self.header_of_reply):
+            try:
+                return self.reply.decode(data[HEADER_BYTES:])
+            except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+                raise RemoteProtocolError(f"the reply to {self.codec.name} is none: {error}") from error
         if data[:2] == bytes((MAGIC, PayloadKind.ERROR)):
             raise read_error(data, home=self._home)
         schema = self._their_reply
-        if data[:2] != self._reply_header[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
+        if data[:2] != self.header_of_reply[:2] or fingerprint_of(schema) != data[2:HEADER_BYTES]:
             raise RemoteProtocolError(
                 f"{self.codec.name}: the answer is no reply that this client knows: {data[:16]!r}"
             )

@@ -3,9 +3,10 @@
 Written by `python -m tests.blocking_stubs`.
 """
 
-from collections.abc import Sequence
-from typing import Self, Unpack
+from collections.abc import Iterable, Sequence
+from typing import Literal, Self, Unpack, overload
 
+from ...service_api.errors import ClusterError
 from ...service_api.typed.messages import Command, Query
 from ..config import ConnectSettings
 from ..sync_clients import SyncClusterClient
@@ -36,6 +37,28 @@ class SyncTypedClient(BlockingTyped):
         """Have the service run a command, exactly once, and give its reply.
 
         See `TypedClient.call`.
+        """
+
+    @overload
+    def call_many(
+        self,
+        commands: Iterable[Command[R]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[R]:
+        """Have the service run commands, of one class or of several, and give the replies by position.
+
+        See `TypedClient.call_many`.
+        """
+
+    @overload
+    def call_many(
+        self, commands: Iterable[Command[R]], *, timeout_s: float | None = None, return_exceptions: bool
+    ) -> list[R | ClusterError]:
+        """Have the service run commands, of one class or of several, and give the replies by position.
+
+        See `TypedClient.call_many`.
         """
 
     def ask(

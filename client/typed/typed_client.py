@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Generator, Sequence
-from typing import Any, ClassVar, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, overload
 
 from ...service_api.connecting import Connecting
-from ...service_api.errors import ClusterTimeoutError, LocalProtocolError
+from ...service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, RemoteProtocolError
 from ...service_api.typed import Command, Event, Query
+from ..batches import results_of
 from ..cluster_client import ClusterClient, OverClient
 from ..config import ConnectSettings, with_connect_settings
 from ..deadlines import begin_limit, seconds_left
@@ -89,15 +90,74 @@ class TypedClient(OverClient):
 
         Also what `ClusterClient.request` raises.
         """
-        check_kind(command, Command)
-        route = self._known_route(type(command))
-        if route is None:
+        self._before_call()
+        route = self._routes.get(type(command))
+        if route is None or self._waiting_count or not route.is_logged:
+            check_kind(command, Command)
+            timeout_s = await self._find_routes((type(command),), timeout_s)
+            route = self._routes[type(command)]
+        payload, cluster = route.payload(command), self.cluster
+        future = cluster._begin_request(payload, timeout_s)
+        if future is None:
+            reply = await cluster.request(payload, timeout_s=timeout_s)
+        else:
+            # As `ClusterClient.request` does.
             try:
-                route, timeout_s = await self._find_route(type(command), timeout_s)
-            except ClusterTimeoutError as error:
-                raise RejectedError(f"timed out before it was sent: {error}") from error
-        answer: R = route.read(await self.cluster.request(route.payload(command), timeout_s=timeout_s))
+                reply = await future
+            except asyncio.CancelledError:
+                cluster._withdraw(future)
+                raise
+        answer: R = route.read(reply)
         return answer
+
+    @overload
+    async def call_many(
+        self,
+        commands: Iterable[Command[R]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[R]: ...
+    @overload
+    async def call_many(
+        self, commands: Iterable[Command[R]], *, timeout_s: float | None = None, return_exceptions: bool
+    ) -> list[R | ClusterError]: ...
+    async def call_many(
+        self, commands: Iterable[Command[R]], *, timeout_s: float | None = None, return_exceptions: bool = False
+    ) -> list[R] | list[R | ClusterError]:
+        """Have the service run commands, of one class or of several, and give the replies by position.
+
+        It is to `call` as `ClusterClient.request_many` is to `request`: each command runs exactly once, in its order,
+        and whether those before it fail or not. With `return_exceptions` errors are in the list, each at the position
+        of its command; otherwise the first one is raised, once every outcome is known.
+
+        Raises:
+            RemoteProtocolError: a field has a value that is not of its type; its note says of which command. Nothing
+                was sent. Or a reply cannot be read.
+
+        Also what `call` raises, of each command.
+        """
+        self._before_call()
+        listed, routes = [*commands], self._routes
+        kinds = dict.fromkeys(map(type, listed))
+        if self._waiting_count or not all(kind in routes and routes[kind].is_logged for kind in kinds):
+            for each in listed:
+                check_kind(each, Command)
+            timeout_s = await self._find_routes(kinds, timeout_s)
+        payloads: list[bytes] = []
+        try:
+            payloads.extend(routes[type(each)].payload(each) for each in listed)
+        except RemoteProtocolError as error:
+            error.add_note(f"position={len(payloads)} of {len(listed)} in the batch; nothing was sent")
+            raise
+        outcomes = await self.cluster.request_many(payloads, timeout_s=timeout_s, return_exceptions=True)
+        results: list[R | ClusterError] = []
+        for each, outcome in zip(listed, outcomes, strict=True):
+            try:
+                results.append(outcome if isinstance(outcome, ClusterError) else routes[type(each)].read(outcome))
+            except ClusterError as error:
+                results.append(error)
+        return results if return_exceptions else results_of(results)
 
     async def ask(
         self,
@@ -118,7 +178,8 @@ class TypedClient(OverClient):
         check_kind(query, Query)
         route = self._known_route(type(query))
         if route is None:
-            route, timeout_s = await self._find_route(type(query), timeout_s)
+            timeout_s = await self._wait_for_routes((type(query),), timeout_s)
+            route = self._routes[type(query)]
         result = await self.cluster.query(
             route.payload(query),
             max_staleness_s=max_staleness_s,
@@ -141,6 +202,9 @@ class TypedClient(OverClient):
             if event is not None:
                 yield event
 
+    def _before_call(self) -> None:
+        """Do what a client does before each of its commands; nothing here."""
+
     async def _find_service(self) -> int | None:
         """Return the id of the service that the client is for; None without one.
 
@@ -159,30 +223,43 @@ class TypedClient(OverClient):
     def _known_route(self, message: type) -> Route | None:
         return None if self._waiting_count else self._routes.get(message)
 
-    async def _find_route(self, message: type, timeout_s: float | None) -> tuple[Route, float]:
-        """Wait until the calls before have gone on, and find the way of a class; return what is left of the time, too.
+    async def _find_routes(self, messages: Collection[type], timeout_s: float | None) -> float:
+        """As `_wait_for_routes`, of commands.
+
+        Raises:
+            RejectedError: the time is over; nothing of the classes was sent.
+        """
+        try:
+            return await self._wait_for_routes(messages, timeout_s)
+        except ClusterTimeoutError as error:
+            raise RejectedError(f"timed out before it was sent: {error}") from error
+
+    async def _wait_for_routes(self, messages: Collection[type], timeout_s: float | None) -> float:
+        """Wait until the calls before have gone on, find the way of each class, and return what is left of the time.
 
         The lock is given to those who wait in the order in which they came. Who has it makes its request before the
         next one runs.
 
         Raises:
-            ClusterTimeoutError: the time is over; nothing of the class was sent.
+            ClusterTimeoutError: the time is over; nothing of the classes was sent.
         """
         limit_s = self.cluster.call_timeout_s if timeout_s is None else timeout_s
         self._waiting_count += 1
         try:
             async with begin_limit(limit_s) as limit, self._turn:
-                route = self._routes.get(message) or await self._prepare(message)
+                for message in messages:
+                    if message not in self._routes:
+                        await self._prepare(message)
         except TimeoutError as error:
-            raise ClusterTimeoutError(f"{message.__name__} waited for its service: timeout_s={limit_s:g}") from error
+            names = ", ".join(message.__name__ for message in messages)
+            raise ClusterTimeoutError(f"{names} waited for its service: timeout_s={limit_s:g}") from error
         finally:
             self._waiting_count -= 1
-        return route, seconds_left(limit)
+        return seconds_left(limit)
 
-    async def _prepare(self, message: type) -> Route:
+    async def _prepare(self, message: type) -> None:
         """Find the service of a class, compare with what it has, and have the schema in the log."""
-        route = self._routes[message] = await self._run(self._exchange.prepare(message))
-        return route
+        self._routes[message] = await self._run(self._exchange.prepare(message))
 
     async def _run(self, steps: Generator[Step, bytes, T]) -> T:
         """As `run_steps`; the caller limits the time."""
@@ -213,5 +290,6 @@ async def route_of(client: TypedClient, message: type) -> Route:
 
     For a command that goes within another request.
     """
-    route = client._known_route(message)
-    return (await client._find_route(message, None))[0] if route is None else route
+    if client._known_route(message) is None:
+        await client._wait_for_routes((message,), None)
+    return client._routes[message]

@@ -126,6 +126,9 @@ class MessageCodec(Generic[T]):
             self.schema["reply"] = reply
         self.fingerprint = fingerprint_of(self.schema)
         self._names = names
+        # An object of ours was valid when it was made; one of pydantic may have been changed since.
+        self._is_checked_as_made = is_pydantic(message)
+        self._read_fields = make_decoder(_tuple_of([each.type for each in self._fields])).decode
         self._get = _getter(names)
         self._encode = make_encoder(["tuple", *(schema for _, schema, _ in self.schema["fields"])]).encode
         self._decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
@@ -168,10 +171,16 @@ class MessageCodec(Generic[T]):
             RemoteProtocolError: a field has a value that is not of its type; says which.
         """
         try:
-            body = self.encode(message)
+            body = self._encode(self._get(message))
         except (TypeError, OverflowError, ValueError) as error:
             raise RemoteProtocolError(f"{self.name}: {error}") from error
-        self.decode(body)
+        if self._is_checked_as_made:
+            self.decode(body)
+            return body
+        try:
+            self._read_fields(body)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            raise RemoteProtocolError(self._explain(error)) from error
         return body
 
     def decode_older(self, body: Bytes, schema: Schema) -> T:
@@ -225,7 +234,10 @@ def _as_definition(field: Field) -> Any:
 def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*names))
-    return lambda message: tuple(getattr(message, name) for name in names)
+    if not names:
+        return lambda message: ()
+    get = attrgetter(*names)
+    return lambda message: (get(message),)
 
 
 def _maker(message: type[T], names: list[str]) -> Callable[[tuple[Any, ...]], T]:

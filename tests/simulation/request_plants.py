@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from trimaran.client.errors import RejectedError
-from trimaran.client.protocol.requests import PendingRequest, RequestWindow
+from trimaran.client.protocol.requests import RequestWindow
 from trimaran.client.shared.frame_owner import KIND_OFFSET, SESSION_ID_OFFSET, SESSION_MESSAGE_KIND
 from trimaran.client.shared.session_channel import SessionChannel
 from trimaran.client.shared.shared_link import SharedLink
@@ -106,11 +107,14 @@ def _keep_replies_on_the_leader_only(planting: Planting) -> None:
 def _call_the_unknown_rejected(planting: Planting) -> None:
     """The client says of a request that it sent and had no reply to in time that it was never applied."""
 
-    def doubt(self: RequestWindow, request: PendingRequest) -> None:
-        request.deadline_ns = 1 << 63
-        if not request.future.done():
+    def doubt(self: RequestWindow, index: int) -> None:
+        request = self._sent[index]
+        assert request is not None
+        waiter, payload, _ = request
+        self._sent[index] = waiter, payload, 1 << 63
+        if isinstance(waiter, asyncio.Future) and not waiter.done():
             planting.ran()
-            request.future.set_exception(RejectedError("timed out"))
+            waiter.set_exception(RejectedError("timed out"))
 
     planting.replace(RequestWindow, "_mark_indeterminate", doubt)
 
@@ -122,9 +126,7 @@ def _number_what_comes_again_anew(planting: Planting) -> None:
     def resend(self: RequestWindow, publisher: Any) -> None:
         if self._sent:
             planting.ran()
-            for request in self._sent:
-                request.sequence = self._next_sequence
-                self._next_sequence += 1
+            self._next_sequence += len(self._sent)
         real(self, publisher)
 
     planting.replace(RequestWindow, "_resend", resend)
@@ -180,7 +182,7 @@ def _hand_answers_to_another_session(planting: Planting) -> None:
         is_reply = frames[KIND_OFFSET : KIND_OFFSET + 4] == SESSION_MESSAGE_KIND
         for other in self.channels.values() if is_reply else ():
             protocol = other.conductor.protocol
-            waiting = {request.sequence for request in protocol.requests._sent if request.payload is not None}
+            waiting = {number for number, _ in protocol.requests._unanswered()}
             if other is not channel and sequence in waiting:
                 planting.ran()
                 data, session_id = bytearray(frames), protocol.session.cluster_session_id

@@ -25,6 +25,7 @@ USES: dict[str, Callable[[ClusterClient], object]] = {
     "connection_events": lambda client: client.connection_events(),
     "drain": lambda client: client.drain(),
     "request": lambda client: client.request(b"x"),
+    "request_many": lambda client: client.request_many([b"x"]),
     "take_snapshot": lambda client: client.take_snapshot(),
     "transfer_leadership": lambda client: client.transfer_leadership(),
     "call_at_session_end": lambda client: client.call_at_session_end(lambda: None),

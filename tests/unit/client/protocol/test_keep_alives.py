@@ -11,7 +11,6 @@ from tests.unit.client.fake_member import new_leader_event, session_event, sessi
 from trimaran.client.connection_events import LeaderLost, SessionClosed
 from trimaran.client.errors import RejectedError
 from trimaran.client.protocol.client_state import ClientState
-from trimaran.client.protocol.requests import PendingRequest
 from trimaran.service_api.types import CorrelationId
 from trimaran.service_api.wire.session import EventCode, KeepAliveAnswer, SessionKeepAlive, SessionLimits
 
@@ -162,7 +161,7 @@ def begin(dialogue: Dialogue) -> asyncio.Future[bytes]:
     future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     if dialogue.now_ns >= dialogue.protocol.alive_until_ns:
         dialogue.protocol.doubt(dialogue.now_ns)
-    dialogue.protocol.requests.submit(PendingRequest(future, b"x", 1 << 62))
+    dialogue.protocol.requests.submit(future, b"x", 1 << 62)
     return future
 
 

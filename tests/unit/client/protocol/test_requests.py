@@ -27,7 +27,7 @@ from trimaran.client import (
     RequestIndeterminateError,
     SyncClusterClient,
 )
-from trimaran.client.protocol.requests import PendingRequest
+from trimaran.client.protocol.requests import RequestBatch
 from trimaran.service_api.errors import (
     ClusterTimeoutError,
     ConfigurationError,
@@ -59,11 +59,16 @@ class Requester:
         self.term = 4
         self.window = self.dialogue.protocol.requests
 
-    def ask(self, payload: bytes, *, timeout_ns: int = NEVER) -> PendingRequest:
+    def ask(self, payload: bytes, *, timeout_ns: int = NEVER) -> asyncio.Future[bytes]:
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        request = PendingRequest(future, payload, self.dialogue.now_ns + timeout_ns)
-        self.window.submit(request)
-        return request
+        self.window.submit(future, payload, self.dialogue.now_ns + timeout_ns)
+        return future
+
+    def ask_many(self, *payloads: bytes, timeout_ns: int = NEVER) -> RequestBatch:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        batch = RequestBatch(future, payloads, self.dialogue.now_ns + timeout_ns)
+        self.window.submit_batch(batch)
+        return batch
 
     def asked(self, member_id: int = 0) -> list[Asked]:
         """Take what was sent to a member; other messages are passed over."""
@@ -109,7 +114,7 @@ async def test_requests_are_numbered_in_order_and_answered() -> None:
     requester.answer(2, b"reply two")
 
     assert requester.asked() == [Asked(1, 0, b"one"), Asked(2, 0, b"two")]
-    assert (one.future.result(), two.future.result()) == (b"reply one", b"reply two")
+    assert (one.result(), two.result()) == (b"reply one", b"reply two")
 
 
 async def test_a_long_request_and_a_long_reply_go_in_fragments() -> None:
@@ -119,7 +124,7 @@ async def test_a_long_request_and_a_long_reply_go_in_fragments() -> None:
     requester.answer(1, b"r" * 150_000)
 
     assert requester.asked() == [Asked(1, 0, b"q" * 100_000)]
-    assert request.future.result() == b"r" * 150_000
+    assert request.result() == b"r" * 150_000
 
 
 async def test_each_request_says_up_to_where_every_reply_has_come() -> None:
@@ -148,7 +153,7 @@ async def test_the_unanswered_are_sent_again_to_a_new_leader_in_order_before_any
     requester.elect(1)
 
     assert requester.asked(1) == [Asked(2, 1, b"2"), Asked(4, 1, b"4"), Asked(5, 1, b"new")]
-    assert not waiting.future.done()
+    assert not waiting.done()
 
 
 async def test_a_reply_that_comes_twice_counts_once() -> None:
@@ -159,8 +164,8 @@ async def test_a_reply_that_comes_twice_counts_once() -> None:
     requester.answer(9, b"never asked")
     requester.answer(-1, b"never asked")
 
-    assert one.future.result() == b"first"
-    assert not two.future.done()
+    assert one.result() == b"first"
+    assert not two.done()
 
 
 async def test_a_leader_that_takes_the_connection_for_the_session_s_anew_gets_them_again() -> None:
@@ -209,7 +214,7 @@ async def test_an_answer_ahead_of_an_older_one_makes_no_room() -> None:
 @pytest.mark.parametrize("code", [RequestCode.WINDOW_EXCEEDED, RequestCode.OUT_OF_ORDER])
 async def test_what_was_refused_for_now_is_sent_again_once_with_what_is_acknowledged(code: RequestCode) -> None:
     requester = Requester()
-    futures = [requester.ask(b"%d" % number).future for number in range(1, 5)]
+    futures = [requester.ask(b"%d" % number) for number in range(1, 5)]
     requester.asked()
 
     requester.answer(1, b"r1")
@@ -234,7 +239,7 @@ async def test_a_failure_of_the_service_is_told_with_its_text() -> None:
     requester.answer(1, b"ValueError: no", code=RequestCode.FAILED)
 
     with pytest.raises(RequestFailedError, match="ValueError: no"):
-        request.future.result()
+        request.result()
 
 
 async def test_a_service_that_takes_no_requests_rejects_them() -> None:
@@ -244,7 +249,7 @@ async def test_a_service_that_takes_no_requests_rejects_them() -> None:
     requester.answer(1, code=RequestCode.NO_REQUESTS)
 
     with pytest.raises(RejectedError, match="no requests"):
-        request.future.result()
+        request.result()
 
 
 async def test_a_reply_that_the_cluster_dropped_leaves_the_outcome_open_for_ever() -> None:
@@ -254,7 +259,7 @@ async def test_a_reply_that_the_cluster_dropped_leaves_the_outcome_open_for_ever
     requester.answer(1, code=RequestCode.NOT_KEPT)
 
     with pytest.raises(RequestIndeterminateError) as caught:
-        request.future.result()
+        request.result()
     assert caught.value.is_final
 
 
@@ -268,15 +273,14 @@ async def test_a_request_that_was_not_sent_in_time_is_rejected_and_never_sent() 
     requester.elect(1)
 
     with pytest.raises(RejectedError, match=r"timed out.*sent"):
-        late.future.result()
+        late.result()
     assert requester.asked(1) == [Asked(1, 0, b"patient")]
-    assert not patient.future.done()
+    assert not patient.done()
 
 
 async def test_a_request_that_was_sent_and_not_answered_in_time_is_unknown_and_resolved_later() -> None:
     requester = Requester()
-    request = requester.ask(b"1", timeout_ns=50 * MS)
-    future = request.future
+    future = requester.ask(b"1", timeout_ns=50 * MS)
     requester.dialogue.wait(60 * MS)
     with pytest.raises(RequestIndeterminateError) as caught:
         future.result()
@@ -296,8 +300,7 @@ async def test_a_request_that_was_sent_and_not_answered_in_time_is_unknown_and_r
 
 async def test_an_unknown_outcome_stays_unknown_when_the_session_ends() -> None:
     requester = Requester()
-    request = requester.ask(b"1", timeout_ns=50 * MS)
-    future = request.future
+    future = requester.ask(b"1", timeout_ns=50 * MS)
     requester.dialogue.wait(60 * MS)
     with pytest.raises(RequestIndeterminateError) as caught:
         future.result()
@@ -318,9 +321,9 @@ async def test_the_end_of_the_session_rejects_what_was_not_sent_and_leaves_the_r
     requester.dialogue.say(0, session_event(EventCode.CLOSED, term=4, detail="TIMEOUT"))
 
     with pytest.raises(RequestIndeterminateError, match="TIMEOUT"):
-        sent.future.result()
+        sent.result()
     with pytest.raises(RejectedError, match="TIMEOUT"):
-        unsent.future.result()
+        unsent.result()
 
 
 async def test_an_orderly_close_still_takes_the_replies_that_come() -> None:
@@ -330,9 +333,9 @@ async def test_an_orderly_close_still_takes_the_replies_that_come() -> None:
     requester.dialogue.protocol.close(requester.dialogue.now_ns)
     requester.answer(1, b"in time")
 
-    assert sent.future.result() == b"in time"
+    assert sent.result() == b"in time"
     with pytest.raises(RejectedError):
-        unsent.future.result()
+        unsent.result()
 
 
 async def test_deadlines_are_looked_at_when_they_are_due_however_many_have_passed() -> None:
@@ -341,7 +344,7 @@ async def test_deadlines_are_looked_at_when_they_are_due_however_many_have_passe
         requester.ask(b"%d" % number, timeout_ns=SECOND)
         requester.answer(number)
         requester.dialogue.wait(10 * MS)
-    last = requester.ask(b"last", timeout_ns=SECOND).future
+    last = requester.ask(b"last", timeout_ns=SECOND)
 
     requester.dialogue.wait(SECOND - MS)
     assert not last.done()
@@ -354,9 +357,9 @@ async def test_a_withdrawn_request_is_not_sent_and_leaves_no_gap() -> None:
     requester = Requester()
     requester.dialogue.down(0)
     one, two = requester.ask(b"1"), requester.ask(b"2")
-    one.future.cancel()
+    one.cancel()
     requester.window.withdraw(one)
-    two.future.cancel()
+    two.cancel()
 
     requester.ask(b"3")
     requester.elect(1)

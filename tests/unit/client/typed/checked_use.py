@@ -10,6 +10,7 @@ from typing import assert_type
 from tests.unit.service_api.typed.bank import Balance, BalanceOf, Deposit, Paid
 from trimaran import SyncTypedClient, TypedClient, asks, calls
 from trimaran.client import GroupedClient, PasswordCredentials
+from trimaran.service_api.errors import ClusterError
 
 
 class BankApi:
@@ -28,6 +29,9 @@ class SyncBankClient(BankApi, SyncTypedClient):
 async def right(bank: BankClient, blocking: SyncBankClient) -> None:
     assert_type(await bank.call(Deposit("a", 5)), Balance)
     assert_type(await bank.ask(BalanceOf("a")), Balance)
+    assert_type(await bank.call_many([Deposit("a", 5)]), list[Balance])
+    assert_type(await bank.call_many([Deposit("a", 5)], return_exceptions=True), list[Balance | ClusterError])
+    assert_type(blocking.call_many([Deposit("a", 5)], timeout_s=1), list[Balance])
     assert_type(await bank.deposit("a", amount=5), Balance)
     assert_type(await bank.balance(account="a"), Balance)
     assert_type(blocking.deposit("a"), Balance)
