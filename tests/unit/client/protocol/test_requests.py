@@ -508,3 +508,41 @@ async def foreign(error: RequestIndeterminateError) -> str:
     except LocalProtocolError as caught:
         return f"foreign: {caught}"
     return "resolved"
+
+
+async def test_requests_of_callers_that_gave_up_are_outstanding_until_they_are_answered() -> None:
+    """A drain returned before they had run, and a pool would have lent their session again."""
+    requester = Requester()
+    window = requester.window
+    batch, single = requester.ask_many(b"a", b"b"), requester.ask(b"c")
+    batch.future.cancel()
+    window.withdraw(batch)
+    end_sequence = window.end_sequence
+    requester.ask(b"after the drain began")
+
+    first = window.outstanding(end_sequence)
+    single.cancel()
+    window.withdraw(single)
+    second = window.outstanding(end_sequence)
+
+    assert (len(first), first[-1] is single, window.outstanding_count) == (3, True, 4)
+    assert (len(second), any(future.done() for future in second)) == (3, False)
+    for sequence in (1, 2, 3):
+        requester.answer(sequence, b"r")
+    assert all(future.done() for future in second)
+    assert (window.outstanding(end_sequence), window.outstanding_count) == ([], 1)
+
+
+async def test_what_is_not_sent_is_outstanding_as_long_as_its_caller_waits() -> None:
+    requester = Requester(request_window_count=1)
+    window = requester.window
+    requester.ask(b"sent")
+    waiting, batch = requester.ask(b"waits"), requester.ask_many(b"a", b"b")
+    end_sequence = window.end_sequence
+
+    assert (window.outstanding_count, len(window.outstanding(end_sequence))) == (4, 3)
+    for future, waiter in ((waiting, waiting), (batch.future, batch)):
+        future.cancel()
+        window.withdraw(waiter)
+
+    assert (window.outstanding_count, len(window.outstanding(end_sequence))) == (1, 1)
