@@ -128,8 +128,12 @@ class MessageCodec(Generic[T]):
         self._names = names
         self._get = _getter(names)
         self._encode = make_encoder(["tuple", *(schema for _, schema, _ in self.schema["fields"])]).encode
-        self._decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
-        self._make = _maker(message, names)
+        self.decode: Callable[[Bytes], T] = self._make_reader()
+        """Read a message that this codec, here or elsewhere, wrote.
+
+        Raises:
+            RemoteProtocolError: the bytes are no such message; says which field is wrong.
+        """
 
     def __repr__(self) -> str:
         return f"<MessageCodec {self.name} {self.fingerprint.hex()}>"
@@ -149,17 +153,6 @@ class MessageCodec(Generic[T]):
             TypeError, OverflowError, ValueError: a value has no form in bytes.
         """
         return self._encode(self._get(message))
-
-    def decode(self, body: Bytes) -> T:
-        """Read a message that this codec, here or elsewhere, wrote.
-
-        Raises:
-            RemoteProtocolError: the bytes are no such message; says which field is wrong.
-        """
-        try:
-            return self._make(self._decode(body))
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise RemoteProtocolError(self._explain(error)) from error
 
     def check(self, message: T) -> bytes:
         """Write a message, and make sure that it can be read.
@@ -190,6 +183,25 @@ class MessageCodec(Generic[T]):
             return self.message(**{name: getattr(twin, name) for name in self._names})
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise RemoteProtocolError(f"{self.name}: {error}") from error
+
+    def _make_reader(self) -> Callable[[Bytes], T]:
+        """Make what reads a message: one function and not three, as it is called for each command."""
+        decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
+        message, names, explain = self.message, self._names, self._explain
+        if is_pydantic(message) or _has_keywords_only(message):
+
+            def make(*values: Any) -> T:
+                return message(**dict(zip(names, values, strict=True)))
+        else:
+            make = message
+
+        def read(body: Bytes) -> T:
+            try:
+                return make(*decode(body))
+            except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+                raise RemoteProtocolError(explain(error)) from error
+
+        return read
 
     def _twin(self) -> Any:
         """Make a struct with the same fields, all of them by name."""
@@ -226,12 +238,6 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return cast("Callable[[Any], tuple[Any, ...]]", attrgetter(*names))
     return lambda message: tuple(getattr(message, name) for name in names)
-
-
-def _maker(message: type[T], names: list[str]) -> Callable[[tuple[Any, ...]], T]:
-    if is_pydantic(message) or _has_keywords_only(message):
-        return lambda values: message(**dict(zip(names, values, strict=True)))
-    return lambda values: message(*values)
 
 
 def _has_keywords_only(message: type) -> bool:

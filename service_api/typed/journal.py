@@ -51,8 +51,8 @@ class Journal:
     """What was there before the message that is handled; shared by all state of a service."""
 
     __slots__ = (
-        *("_append", "_attributes", "_handed", "_idle", "_is_same", "_keep", "_listeners", "_notes", "_touched"),
-        *("before", "handed_names", "keep", "note"),
+        *("_append", "_attributes", "_idle", "_is_same", "_keep", "_listeners", "_notes", "_touched"),
+        *("before", "handed", "handed_names", "keep", "note"),
     )
 
     def __init__(self, attributes: dict[str, Any], is_same: Callable[[dict[str, Any], dict[str, Any]], bool]) -> None:
@@ -64,7 +64,8 @@ class Journal:
         self._listeners: list[list[Note]] = []
         # Bound once: they take their places at each message.
         self._append, self._idle, self._keep = self._notes.append, self._tell, self._keep_handed
-        self._handed: list[tuple[Checked, Any]] = []
+        self.handed: list[tuple[Checked, Any]] = []
+        """What was handed out for this message: its owner and its key, to be checked."""
         self._touched: dict[str, tuple[Remade, Any]] = {}
         self.handed_names: set[object] = set()
         """What was handed out for this message already: names of fields, and dicts' ids with keys."""
@@ -102,7 +103,7 @@ class Journal:
         Raises:
             LocalProtocolError: a value is of another type than it is declared with.
         """
-        for owner, key in self._handed:
+        for owner, key in self.handed:
             owner.check(key)
 
     def commit(self) -> None:
@@ -111,7 +112,7 @@ class Journal:
         for listener in self._listeners:
             listener += self._notes
         self._notes.clear()
-        if self._handed or self._touched:
+        if self.handed or self._touched:
             self._forget()
 
     def roll_back(self) -> bool:
@@ -150,13 +151,13 @@ class Journal:
             listener.append(note)
 
     def _forget(self) -> None:
-        self._handed.clear()
+        self.handed.clear()
         self._touched.clear()
         self.handed_names.clear()
 
     def _keep_handed(self, owner: Checked, key: Any, before: Any) -> None:
         self._append((owner, key, before))
-        self._handed.append((owner, key))
+        self.handed.append((owner, key))
 
 
 def _ignore_handed(owner: Checked, key: Any, before: Any) -> None:
