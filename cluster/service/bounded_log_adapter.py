@@ -331,6 +331,8 @@ class BoundedLogAdapter:
         self._agent.leave_messages()
         if watch is not None:
             watch.after_egress(self.position, now_ns)
+        if self._digests is not None and self._digests.is_pending:
+            self._digests.advance()
         return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
 
     def _search(self, limit_bytes: int) -> bool:

@@ -43,6 +43,7 @@ from ...service_api import (
 )
 from ...service_api.service_texts import ServiceTexts, texts_of
 from ...service_api.session import ClientSession
+from ...service_api.state_digest import StateDigest
 from ...service_api.state_pair import StatePair, pair_states
 from .client_session import ContainerClientSession
 from .failures import foreign_cause
@@ -138,6 +139,10 @@ class DoubledService(ClusteredService):
     def find_drift(self) -> str | None:
         """Say which derived value is another one than a start would make of the state."""
         return self.service.find_drift()
+
+    def begin_digest(self) -> StateDigest | None:
+        """Begin a digest of the state."""
+        return self.service.begin_digest()
 
     @property
     def state_types(self) -> Mapping[str, bytes]:

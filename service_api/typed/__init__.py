@@ -8,6 +8,7 @@ schema           what a type looks like in bytes, as data     codec      values 
 context          what a handler works with                    service    TypedService
 state_fields     the declared state of versions, compared     message_texts  messages in words
 state_pairs      two instances, compared by what an entry changed
+state_digests    the digest of a large state, in pieces
 outboxes         effects outside, as declared state           handler_cluster `ctx.cluster`, whose calls wait
 """
 

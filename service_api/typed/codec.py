@@ -38,8 +38,8 @@ T = TypeVar("T")
 Bytes = bytes | memoryview
 
 
-def _to_builtins(value: Any) -> Any:
-    """What msgspec does not know by itself."""
+def builtin_hook(value: Any) -> Any:
+    """Give what msgspec does not know by itself as what it knows."""
     if is_pydantic(type(value)):
         return {name: getattr(value, name) for name in type(value).model_fields}
     if isinstance(value, tuple | list | dict):  # a subclass of ours or of somebody else's
@@ -59,7 +59,7 @@ def _has_set(schema: Schema) -> bool:
 
 def make_encoder(schema: Schema) -> msgspec.msgpack.Encoder:
     """Make an encoder that writes equal values of a schema equally in every process."""
-    return msgspec.msgpack.Encoder(enc_hook=_to_builtins, order="deterministic" if _has_set(schema) else None)
+    return msgspec.msgpack.Encoder(enc_hook=builtin_hook, order="deterministic" if _has_set(schema) else None)
 
 
 def make_decoder(annotation: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -69,7 +69,7 @@ def make_decoder(annotation: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def to_builtins(value: Any) -> Any:
     """Give a value as plain dicts, lists, strings and numbers, its sets sorted."""
-    return msgspec.to_builtins(value, enc_hook=_to_builtins, order="deterministic", builtin_types=(bytes,))
+    return msgspec.to_builtins(value, enc_hook=builtin_hook, order="deterministic", builtin_types=(bytes,))
 
 
 READ_ANY: Final = msgspec.msgpack.Decoder()

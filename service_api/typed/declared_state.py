@@ -324,11 +324,6 @@ def plan_of(service: Any) -> StatePlan:
     return plan
 
 
-def value_count(value: object) -> int:
-    """How many values there are in a value; 1 if it is no collection."""
-    return len(value) if isinstance(value, dict | list | set | frozenset | tuple) else 1
-
-
 def as_builtins(value: object) -> Any:
     """Give a value of the state as plain dicts, lists, strings and numbers."""
     return to_builtins(dict(plain_items(value)) if isinstance(value, dict) else value)

@@ -35,6 +35,7 @@ from ..outbox.protocol import (
 from ..service import ClusteredService
 from ..service_directory import ServiceEntry, ServiceSchemas, encode_directory
 from ..session import ClientSession
+from ..state_digest import StateDigest
 from ..types import CloseReason
 from ..wire.payload_header import (
     FINGERPRINT_BYTES,
@@ -46,18 +47,17 @@ from ..wire.payload_header import (
 )
 from .codec import Bytes, MessageCodec, ValueCodec, schema_from_bytes, schema_to_bytes
 from .context import Context
-from .declared_state import StatePlan, as_builtins, state, value_count
+from .declared_state import StatePlan, as_builtins, state
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .journal import Journal
 from .messages import Effect, Event, ServiceError, TimerMessage, wire_name
 from .outboxes import DeclaredOutbox, outbox_for
 from .schema import Schema, fingerprint_of
-from .snapshots import declared_messages, digest_of_value, read_declared
+from .snapshots import declared_messages, read_declared
+from .state_digests import DeclaredDigest
 
 SCHEMA_LIMIT_COUNT: Final = 4_096
 """How many schemas clients may announce; bounds what strangers may fill the state with."""
-_MANY_VALUES: Final = 10_000
-"""A field with fewer is compared value by value: 10 us each, and a difference is shown."""
 
 
 class _Route:
@@ -151,6 +151,7 @@ _RESERVED: Final = (
     "keep_effect",
     "effect_owner",
     "find_drift",
+    "begin_digest",
     "state_types",
 )
 """Methods of TypedService that an author cannot mean to override."""
@@ -465,12 +466,12 @@ class TypedService(ClusteredService):
         )
 
     def state_hash(self) -> object:
-        """Give the declared state; of a field with many values the digest of its bytes, in place of the values."""
-        values = {name: (field, self.__dict__[name]) for name, field in self.__plan.fields.items()}
-        return {
-            name: as_builtins(value) if value_count(value) < _MANY_VALUES else digest_of_value(field, value)
-            for name, (field, value) in values.items()
-        }
+        """Give the declared state."""
+        return {name: as_builtins(self.__dict__[name]) for name in self.__plan.fields}
+
+    def begin_digest(self) -> StateDigest | None:
+        """Begin the digest of the declared state; None if the author has a `state_hash` that says more."""
+        return None if type(self).state_hash is not TypedService.state_hash else DeclaredDigest(self)
 
     def find_drift(self) -> str | None:
         """Say which derived value is another one than a start would make of the state; None if there is none."""
