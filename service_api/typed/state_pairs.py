@@ -67,6 +67,8 @@ class TypedPair:
         self._places = {name: self._place_of(name) for name in self._plan.fields}
         self._dicts: dict[int, _Place] = {}
         """By `id`, the dicts of both instances, which `_places` keeps."""
+        self._known: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+        """The objects that the fields held when they were the same, by name."""
         for name in self._places:
             self._take(name)
         self._holds_same = _make_holds_same(self._places)
@@ -82,21 +84,23 @@ class TypedPair:
     def find_difference(self) -> str:
         """Say by field in what the entries since the last call have made them differ; "" if in nothing."""
         dicts, get = self._dicts, dict.get
+        first_notes, second_notes = self._notes
+        (one, two), (known, other_known) = self._attributes, self._known
         keys: dict[str, list[Any]] = {}
         names: list[str] = []
-        for notes in self._notes:
-            for owner, key, _ in notes:
-                place = dicts.get(id(owner))
-                if place is not None:
-                    first, second = get(place.first, key, MISSING), get(place.second, key, MISSING)
-                    if not (first == second if place.is_plain else place.is_same(first, second)):
-                        keys.setdefault(place.field.name, []).append(key)
-                elif isinstance(owner, DeepValue):
-                    names.append(owner.field.name)
-            notes.clear()
-        if names or not self._holds_same(*self._attributes, self._places):
+        for owner, key, _ in (*first_notes, *second_notes):
+            place = dicts.get(id(owner))
+            if place is not None:
+                first, second = get(place.first, key, MISSING), get(place.second, key, MISSING)
+                if not (first == second if place.is_plain else place.is_same(first, second)):
+                    keys.setdefault(place.field.name, []).append(key)
+            elif isinstance(owner, DeepValue):
+                names.append(owner.field.name)
+        first_notes.clear()
+        second_notes.clear()
+        if names or not self._holds_same(one, two, known, other_known):
             names += self._find_replaced(names)
-        if not keys and not names:
+        elif not keys:
             return ""
         told = [self._describe(name, some) for name, some in keys.items() if name not in names]
         return "; ".join(filter(None, (*told, *map(self._describe_whole, names))))
@@ -111,6 +115,7 @@ class TypedPair:
         self._dicts.pop(id(before.first), None)
         self._dicts.pop(id(before.second), None)
         self._places[name] = place
+        self._known[0][name], self._known[1][name] = place.first, place.second
         if place.field.is_dict:
             self._dicts[id(place.first)] = self._dicts[id(place.second)] = place
 
@@ -163,17 +168,19 @@ def _is_plain(annotation: Any) -> bool:
     return annotation is None or annotation in _PLAIN
 
 
-def _make_holds_same(places: dict[str, _Place]) -> Callable[[dict[str, Any], dict[str, Any], dict[str, _Place]], bool]:
-    """Write the function that compares the fields by themselves: it is called for each entry."""
+def _make_holds_same(places: dict[str, _Place]) -> Callable[..., bool]:
+    """Write the function that compares the fields by themselves: it is called for each entry.
+
+    It is given the attributes of both instances, and the objects that they held when they were the same.
+    """
     source = CheckSource()
     tests = []
     for name, each in places.items():
         if each.is_plain and not each.field.is_dict:
             tests.append(f"one[{name!r}] == two[{name!r}]")
         else:
-            known = f"places[{name!r}]"
-            tests.append(f"one[{name!r}] is {known}.first and two[{name!r}] is {known}.second")
-    return source.compile(f"def made(one, two, places):\n    return {' and '.join(tests)}\n")
+            tests.append(f"one[{name!r}] is known[{name!r}] and two[{name!r}] is other_known[{name!r}]")
+    return source.compile(f"def made(one, two, known, other_known):\n    return {' and '.join(tests)}\n")
 
 
 @pair_states.register
