@@ -15,6 +15,7 @@ from typing import Any, Final
 from .cluster import Cluster, SnapshotImage, SnapshotPublication
 from .errors import ConfigurationError, LocalProtocolError
 from .session import ClientSession
+from .state_digest import StateDigest
 from .types import CloseReason, Role, TimeUnit
 
 PLAIN_CALLBACKS: Final = (
@@ -153,7 +154,8 @@ class ClusteredService:
         dict with a name for each field, or a dataclass. Then a field that only the new code has is not compared.
 
         The method is optional. A member calls it about twice for each MiB of log, more rarely where it takes long. If
-        it takes 100 ms twice in a row, the member calls it no more until it starts again.
+        it takes 100 ms twice in a row, the member calls it no more until it starts again. The state of a `TypedService`
+        is digested without it, in pieces, unless the author writes one.
         """
         raise LocalProtocolError(f"the service has no state_hash: service={type(self).__qualname__}")
 
@@ -161,6 +163,13 @@ class ClusteredService:
         """Say which derived value is another one than a start would make of the state; None if there is none.
 
         A `TypedService` knows what is derived; any other service has nothing to say.
+        """
+        return None
+
+    def begin_digest(self) -> StateDigest | None:
+        """Begin a digest of the state as it is now, to be made in pieces; None where `state_hash` says what counts.
+
+        A `TypedService` has one. It is called between log entries, and the next ones may come before it is done.
         """
         return None
 

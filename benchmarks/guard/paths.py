@@ -50,6 +50,7 @@ from .stand_ins import (
     make_publisher,
     session_opened,
 )
+from .typed_paths import make_typed_paths
 
 SESSION: Final = ClusterSessionId(1)
 
@@ -97,6 +98,7 @@ def make_paths(payload_length: int) -> Mapping[str, Callable[[], ChunkPath]]:
         **make_request_paths(payloads),
         **make_session_paths(payloads),
         **make_snapshot_paths(),
+        **make_typed_paths(),
     }
 
 

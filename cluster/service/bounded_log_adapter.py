@@ -290,6 +290,16 @@ class BoundedLogAdapter:
         """How far the log was delivered; while delivery holds, how far it was looked through after that."""
         return self._searched_position if self.is_held else self.position
 
+    @property
+    def has_pending_digests(self) -> bool:
+        """Whether a digest of a service's state is in the making: `advance_digests` goes on with it."""
+        return self._digests is not None and self._digests.is_pending
+
+    def advance_digests(self) -> None:
+        """Go on with it by one piece; called between two `poll`."""
+        if self._digests is not None:
+            self._digests.advance()
+
     def resume(self) -> None:
         """Deliver on behind a cluster action."""
         self.is_paused = False

@@ -104,26 +104,49 @@ class RequestRunner:
     def on_request(
         self, session: ContainerClientSession, timestamp: int, sequence: int, acknowledged: int, payload: memoryview
     ) -> None:
-        """Answer a request, running the service if this is the one that comes next."""
+        """Answer a request, running the service if this is the one that comes next.
+
+        One body, and counts are kept in local names: this is the hot path of exactly once.
+        """
         replies = self.sessions.get(session.id)
         if replies is None:
             replies = self.sessions[session.id] = SessionReplies()
-        kept = replies.kept
-        while kept and replies.first_sequence <= acknowledged:
+        kept, first_sequence = replies.kept, replies.first_sequence
+        while first_sequence <= acknowledged and kept:
             length = len(kept.popleft()[1])
             replies.kept_bytes -= length
             self.kept_bytes -= length + KEPT_REPLY_OVERHEAD_BYTES
-            replies.first_sequence += 1
-        is_full = len(kept) >= REQUEST_LIMIT or replies.kept_bytes >= KEPT_REPLY_LIMIT_BYTES
-        if kept and self.kept_bytes >= KEPT_REPLIES_LIMIT_BYTES:
-            is_full = True
-        if sequence != replies.first_sequence + len(kept) or is_full:
+            first_sequence += 1
+            replies.first_sequence = first_sequence
+        count = len(kept)
+        if (
+            sequence != first_sequence + count
+            or count >= REQUEST_LIMIT
+            or replies.kept_bytes >= KEPT_REPLY_LIMIT_BYTES
+            or (count and self.kept_bytes >= KEPT_REPLIES_LIMIT_BYTES)
+        ):
             session.offer_reply(sequence, *_known(replies, sequence))
             return
-        code, reply = self._run(session, timestamp, payload)
+        code, reply = 0, b""
+        if not self._is_taken:
+            code = RequestCode.NO_REQUESTS
+        elif self.is_passing_over:
+            code, reply = RequestCode.FAILED, _SKIPPED
+        else:
+            try:
+                given = self._service.on_request(session, timestamp, payload)
+                reply = given if type(given) is bytes else _plain_reply(given)
+                if len(reply) > self._max_reply_length:
+                    raise LocalProtocolError(f"reply too long: length={len(reply)} limit={self._max_reply_length}")
+            except NoReceiverError as error:
+                code, reply = RequestCode.NO_REQUESTS, str(error).encode()
+            except BaseException as error:
+                self._on_service_error(error)
+                code, reply = RequestCode.FAILED, _text_of(error)
         kept.append((code, reply))
-        replies.kept_bytes += len(reply)
-        self.kept_bytes += len(reply) + KEPT_REPLY_OVERHEAD_BYTES
+        length = len(reply)
+        replies.kept_bytes += length
+        self.kept_bytes += length + KEPT_REPLY_OVERHEAD_BYTES
         session.offer_reply(sequence, code, reply)
 
     def on_session_close(self, session_id: ClusterSessionId) -> None:
@@ -131,26 +154,6 @@ class RequestRunner:
         replies = self.sessions.pop(session_id, None)
         if replies is not None:
             self.kept_bytes -= replies.size_bytes
-
-    def _run(self, session: ContainerClientSession, timestamp: int, payload: memoryview) -> tuple[int, bytes]:
-        if not self._is_taken:
-            return RequestCode.NO_REQUESTS, b""
-        if self.is_passing_over:
-            return RequestCode.FAILED, _SKIPPED
-        try:
-            reply = self._service.on_request(session, timestamp, payload)
-            if type(reply) is not bytes:
-                if not isinstance(reply, bytes | bytearray | memoryview):
-                    raise TypeError(f"on_request gave {type(reply).__name__} expected bytes, bytearray or memoryview")
-                reply = bytes(reply)
-            if len(reply) > self._max_reply_length:
-                raise LocalProtocolError(f"reply too long: length={len(reply)} limit={self._max_reply_length}")
-        except NoReceiverError as error:
-            return RequestCode.NO_REQUESTS, str(error).encode()
-        except BaseException as error:
-            self._on_service_error(error)
-            return RequestCode.FAILED, _text_of(error)
-        return 0, reply
 
     # --- snapshots
 
@@ -201,6 +204,12 @@ def _known(replies: SessionReplies, sequence: int) -> tuple[int, bytes]:
     if sequence < replies.first_sequence:
         return RequestCode.NOT_KEPT, b""
     return replies.kept[sequence - replies.first_sequence]
+
+
+def _plain_reply(given: object) -> bytes:
+    if not isinstance(given, bytes | bytearray | memoryview):
+        raise TypeError(f"on_request gave {type(given).__name__} expected bytes, bytearray or memoryview")
+    return bytes(given)
 
 
 def _text_of(error: BaseException) -> bytes:

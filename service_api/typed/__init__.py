@@ -7,10 +7,13 @@ state_dicts      dicts that write down what they change       value_checks wheth
 schema           what a type looks like in bytes, as data     codec      values and messages in bytes
 context          what a handler works with                    service    TypedService
 state_fields     the declared state of versions, compared     message_texts  messages in words
+state_pairs      two instances, compared by what an entry changed
+state_digests    the digest of a large state, in pieces
 outboxes         effects outside, as declared state           handler_cluster `ctx.cluster`, whose calls wait
 """
 
 from . import message_texts as _message_texts  # noqa: F401  # says how messages of typed services are shown
+from . import state_pairs as _state_pairs  # noqa: F401  # says in what two instances of them differ
 from .context import Context as Context
 from .declared_state import derived as derived
 from .declared_state import state as state

@@ -38,8 +38,8 @@ T = TypeVar("T")
 Bytes = bytes | memoryview
 
 
-def _to_builtins(value: Any) -> Any:
-    """What msgspec does not know by itself."""
+def builtin_hook(value: Any) -> Any:
+    """Give what msgspec does not know by itself as what it knows."""
     if is_pydantic(type(value)):
         return {name: getattr(value, name) for name in type(value).model_fields}
     if isinstance(value, tuple | list | dict):  # a subclass of ours or of somebody else's
@@ -59,7 +59,7 @@ def _has_set(schema: Schema) -> bool:
 
 def make_encoder(schema: Schema) -> msgspec.msgpack.Encoder:
     """Make an encoder that writes equal values of a schema equally in every process."""
-    return msgspec.msgpack.Encoder(enc_hook=_to_builtins, order="deterministic" if _has_set(schema) else None)
+    return msgspec.msgpack.Encoder(enc_hook=builtin_hook, order="deterministic" if _has_set(schema) else None)
 
 
 def make_decoder(annotation: Any) -> msgspec.msgpack.Decoder[Any]:
@@ -69,7 +69,7 @@ def make_decoder(annotation: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def to_builtins(value: Any) -> Any:
     """Give a value as plain dicts, lists, strings and numbers, its sets sorted."""
-    return msgspec.to_builtins(value, enc_hook=_to_builtins, order="deterministic", builtin_types=(bytes,))
+    return msgspec.to_builtins(value, enc_hook=builtin_hook, order="deterministic", builtin_types=(bytes,))
 
 
 READ_ANY: Final = msgspec.msgpack.Decoder()
@@ -131,8 +131,12 @@ class MessageCodec(Generic[T]):
         self._read_fields = make_decoder(_tuple_of([each.type for each in self._fields])).decode
         self._get = _getter(names)
         self._encode = make_encoder(["tuple", *(schema for _, schema, _ in self.schema["fields"])]).encode
-        self._decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
-        self._make = _maker(message, names)
+        self.decode: Callable[[Bytes], T] = self._make_reader()
+        """Read a message that this codec, here or elsewhere, wrote.
+
+        Raises:
+            RemoteProtocolError: the bytes are no such message; says which field is wrong.
+        """
 
     def __repr__(self) -> str:
         return f"<MessageCodec {self.name} {self.fingerprint.hex()}>"
@@ -152,17 +156,6 @@ class MessageCodec(Generic[T]):
             TypeError, OverflowError, ValueError: a value has no form in bytes.
         """
         return self._encode(self._get(message))
-
-    def decode(self, body: Bytes) -> T:
-        """Read a message that this codec, here or elsewhere, wrote.
-
-        Raises:
-            RemoteProtocolError: the bytes are no such message; says which field is wrong.
-        """
-        try:
-            return self._make(self._decode(body))
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-            raise RemoteProtocolError(self._explain(error)) from error
 
     def check(self, message: T) -> bytes:
         """Write a message, and make sure that it can be read.
@@ -199,6 +192,25 @@ class MessageCodec(Generic[T]):
             return self.message(**{name: getattr(twin, name) for name in self._names})
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise RemoteProtocolError(f"{self.name}: {error}") from error
+
+    def _make_reader(self) -> Callable[[Bytes], T]:
+        """Make what reads a message: one function and not three, as it is called for each command."""
+        decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
+        message, names, explain = self.message, self._names, self._explain
+        if is_pydantic(message) or _has_keywords_only(message):
+
+            def make(*values: Any) -> T:
+                return message(**dict(zip(names, values, strict=True)))
+        else:
+            make = message
+
+        def read(body: Bytes) -> T:
+            try:
+                return make(*decode(body))
+            except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+                raise RemoteProtocolError(explain(error)) from error
+
+        return read
 
     def _twin(self) -> Any:
         """Make a struct with the same fields, all of them by name."""
@@ -238,12 +250,6 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
         return lambda message: ()
     get = attrgetter(*names)
     return lambda message: (get(message),)
-
-
-def _maker(message: type[T], names: list[str]) -> Callable[[tuple[Any, ...]], T]:
-    if is_pydantic(message) or _has_keywords_only(message):
-        return lambda values: message(**dict(zip(names, values, strict=True)))
-    return lambda values: message(*values)
 
 
 def _has_keywords_only(message: type) -> bool:

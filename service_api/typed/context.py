@@ -51,8 +51,8 @@ class Context:
         self._service = service
         self._cluster = cluster
         self._session: ClientSession | None = None
-        self._calls: list[Callable[[], object]] = []
-        """What is done when the handler has returned."""
+        self.calls: list[Callable[[], object]] = []
+        """What `perform` does when the handler has returned."""
         self._logged_bytes: list[int] = []
         """The lengths of the messages among these that go into the log."""
         self._newest_effect = BEGINNING
@@ -67,11 +67,9 @@ class Context:
 
     def begin(self, session: ClientSession | None, *, is_query: bool = False) -> None:
         """Make ready for the next entry, or for a query."""
-        self._session = session
-        self._is_query = is_query
-        self._random = None
-        if self._calls:
-            self._calls, self._logged_bytes = [], []
+        self._session, self._is_query, self._random = session, is_query, None
+        if self.calls:
+            self.calls, self._logged_bytes = [], []
 
     def perform(self) -> None:
         """Do what the handler has asked for: all of it, or nothing.
@@ -81,7 +79,7 @@ class Context:
         """
         if self._logged_bytes:
             self._cluster.check_room(self._logged_bytes)
-        calls, self._calls, self._logged_bytes = self._calls, [], []
+        calls, self.calls, self._logged_bytes = self.calls, [], []
         for call in calls:
             call()
 
@@ -92,7 +90,7 @@ class Context:
             LocalProtocolError: a query is answered.
         """
         self._check_logged(name)
-        self._calls.append(call)
+        self.calls.append(call)
         if logged_bytes is not None:
             self._logged_bytes.append(logged_bytes)
 
@@ -186,7 +184,7 @@ class Context:
         for one in to or (self.session,):
             session = sessions.get(ClusterSessionId(one if isinstance(one, int) else one.id))
             if session is not None and not session.is_closing:
-                self._calls.append(lambda session=session: session.offer(payload))  # type: ignore[misc]
+                self.calls.append(lambda session=session: session.offer(payload))  # type: ignore[misc]
 
     def broadcast(self, event: Event) -> None:
         """Send an event to every open session."""
@@ -254,7 +252,7 @@ class Context:
                 f"schedule: deadline={deadline} expected a number of 64 bits: after={after} at={at}"
             )
         timer_id = self._service.keep_timer(message)
-        self._calls.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
+        self.calls.append(lambda: self._cluster.schedule_timer(timer_id, deadline))
         return timer_id
 
     def cancel(self, timer_id: int) -> bool:
@@ -262,7 +260,7 @@ class Context:
         self._check_logged("cancel")
         if not self._service.drop_timer(timer_id):
             return False
-        self._calls.append(lambda: self._cluster.cancel_timer(timer_id))
+        self.calls.append(lambda: self._cluster.cancel_timer(timer_id))
         return True
 
     def _check_logged(self, what: str) -> None:

@@ -44,6 +44,8 @@ from .value_checks import CheckSource, fitted, make_check, plain, wrong_type
 
 JOURNAL: Final = "_TypedService__journal"
 """The attribute of a service that is its journal."""
+_PLAN: Final = "_TypedService__plan"
+"""The attribute of a class of services that is its plan."""
 
 
 def state(*value: object, default: Any = MISSING, factory: Callable[[], object] | None = None) -> Any:
@@ -146,7 +148,7 @@ class DeepField(StateField):
         value, journal = attributes[self.name], attributes[JOURNAL]
         if journal.is_open and self.name not in journal.handed_names:
             journal.handed_names.add(self.name)
-            journal.keep(_DeepValue(attributes, self._field), value, self._field.codec.encode(value))
+            journal.keep(DeepValue(attributes, self._field), value, self._field.codec.encode(value))
         return value
 
     def __set__(self, service: Any, value: object) -> None:
@@ -157,7 +159,7 @@ class DeepField(StateField):
 
 
 @dataclass(slots=True)
-class _DeepValue:
+class DeepValue:
     """The value of one such field of one service, in its journal."""
 
     attributes: dict[str, Any]
@@ -188,11 +190,11 @@ class DeclaredField:
             key, value = get_args(plain(annotation))
             self.pair_codec: ValueCodec[list[tuple[Any, Any]]] = ValueCodec(list[tuple[key, value]], where)  # type: ignore[valid-type]
             self._key_codec: ValueCodec[Any] = ValueCodec(key, where)
-            self._value_codec: ValueCodec[Any] = ValueCodec(value, where)
+            self.value_codec: ValueCodec[Any] = ValueCodec(value, where)
             self.is_flat = is_immutable(value)
             self._fits_key, self._fits_value = make_check(key), make_check(value)
             self._dict_kind = DictKind(
-                where, make_check(key, value), self._fit_pair, None if self.is_flat else self._value_codec
+                where, make_check(key, value), self._fit_pair, None if self.is_flat else self.value_codec
             )
         else:
             self.is_flat = is_immutable(annotation)
@@ -307,7 +309,7 @@ class DeclaredField:
         if not self._fits_key(key) and fitted(self._key_codec, f"{self.where}: key", key) is not key:
             # Another key would take its place in the dict.
             raise wrong_type(f"{self.where}: key", key, show_type(self._key_codec.schema))
-        return value if self._fits_value(value) else fitted(self._value_codec, f"{self.where}[{key!r}]", value)
+        return value if self._fits_value(value) else fitted(self.value_codec, f"{self.where}[{key!r}]", value)
 
 
 def journal_of(service: Any) -> Journal:
@@ -316,9 +318,10 @@ def journal_of(service: Any) -> Journal:
     return journal
 
 
-def value_count(value: object) -> int:
-    """How many values there are in a value; 1 if it is no collection."""
-    return len(value) if isinstance(value, dict | list | set | frozenset | tuple) else 1
+def plan_of(service: Any) -> StatePlan:
+    """Return what the class of a service declares."""
+    plan: StatePlan = getattr(type(service), _PLAN)
+    return plan
 
 
 def as_builtins(value: object) -> Any:

@@ -3,6 +3,9 @@
 Three things are written down. The service's attributes, as one shallow copy: what cannot change in place is undone by
 that alone. Each key of a dict that is written. And each value that can change in place, as bytes, when it is first
 handed out for a message: only then may it differ afterwards.
+
+Others may listen: they are told each note of each message, also of one that was undone, and what is changed in a dict
+while no message is handled. Double execution compares what these notes name, in place of the whole state.
 """
 
 from __future__ import annotations
@@ -48,22 +51,26 @@ class Journal:
     """What was there before the message that is handled; shared by all state of a service."""
 
     __slots__ = (
-        *("_append", "_attributes", "_before", "_handed", "_is_same", "_notes", "_touched"),
-        *("handed_names", "keep", "note"),
+        *("_append", "_attributes", "_idle", "_is_same", "_keep", "_listeners", "_notes", "_touched"),
+        *("before", "handed", "handed_names", "keep", "note"),
     )
 
     def __init__(self, attributes: dict[str, Any], is_same: Callable[[dict[str, Any], dict[str, Any]], bool]) -> None:
         """Take the attributes of a service, its `__dict__`, and what says whether two such are the same objects."""
         self._attributes, self._is_same = attributes, is_same
-        self._before: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
+        """The attributes as they were when the message began."""
         self._notes: list[Note] = []
-        self._append = self._notes.append
-        self._handed: list[tuple[Checked, Any]] = []
+        self._listeners: list[list[Note]] = []
+        # Bound once: they take their places at each message.
+        self._append, self._idle, self._keep = self._notes.append, self._tell, self._keep_handed
+        self.handed: list[tuple[Checked, Any]] = []
+        """What was handed out for this message: its owner and its key, to be checked."""
         self._touched: dict[str, tuple[Remade, Any]] = {}
         self.handed_names: set[object] = set()
         """What was handed out for this message already: names of fields, and dicts' ids with keys."""
-        self.note: Callable[[Note], None] = _ignore
-        """Write down a change, before it is made. Outside of a message nothing is; for a query it raises."""
+        self.note: Callable[[Note], None] = self._idle
+        """Write down a change, before it is made. Outside of a message it is told only; for a query it raises."""
         self.keep: Callable[[Checked, Any, Any], None] = _ignore_handed
         """Write down a value that is handed out and can change: its owner, its key and its bytes."""
 
@@ -75,19 +82,14 @@ class Journal:
         """Whether a message is handled or a query is answered."""
         return self.keep is not _ignore_handed
 
-    @property
-    def before(self) -> dict[str, Any]:
-        """The attributes as they were when the message began."""
-        return self._before
-
     def begin(self) -> None:
         """Begin with a message."""
-        self._before = self._attributes.copy()
+        self.before = self._attributes.copy()
         self.note, self.keep = self._append, self._keep
 
     def begin_query(self) -> None:
         """Begin with a query: what is to change raises."""
-        self._before = self._attributes.copy()
+        self.before = self._attributes.copy()
         self.note, self.keep = _refuse, self._keep
 
     def touch(self, name: str, field: Remade, service: Any) -> None:
@@ -101,20 +103,25 @@ class Journal:
         Raises:
             LocalProtocolError: a value is of another type than it is declared with.
         """
-        for owner, key in self._handed:
+        for owner, key in self.handed:
             owner.check(key)
 
     def commit(self) -> None:
         """Keep what was changed."""
-        self.note, self.keep = _ignore, _ignore_handed
+        self.note, self.keep = self._idle, _ignore_handed
+        for listener in self._listeners:
+            listener += self._notes
         self._notes.clear()
-        if self._handed or self._touched:
+        if self.handed or self._touched:
             self._forget()
 
     def roll_back(self) -> bool:
         """Undo everything since the begin, the newest first. Whether anything had been changed."""
-        self.note, self.keep = _ignore, _ignore_handed
-        attributes, before = self._attributes, self._before
+        if self.note is self._append:
+            for listener in self._listeners:
+                listener += self._notes
+        self.note, self.keep = self._idle, _ignore_handed
+        attributes, before = self._attributes, self.before
         is_changed = not self._is_same(attributes, before)
         if is_changed:
             attributes.clear()
@@ -128,18 +135,29 @@ class Journal:
             field.remake(service)
         return is_changed
 
+    def listen(self) -> list[Note]:
+        """Return a list that gets each note from now on, until `ignore`; who listens empties it."""
+        notes: list[Note] = []
+        self._listeners.append(notes)
+        return notes
+
+    def ignore(self, notes: list[Note]) -> None:
+        """Tell a list of `listen` no more."""
+        self._listeners = [each for each in self._listeners if each is not notes]
+
+    def _tell(self, note: Note) -> None:
+        """Undo nothing: no message is handled."""
+        for listener in self._listeners:
+            listener.append(note)
+
     def _forget(self) -> None:
-        self._handed.clear()
+        self.handed.clear()
         self._touched.clear()
         self.handed_names.clear()
 
-    def _keep(self, owner: Checked, key: Any, before: Any) -> None:
+    def _keep_handed(self, owner: Checked, key: Any, before: Any) -> None:
         self._append((owner, key, before))
-        self._handed.append((owner, key))
-
-
-def _ignore(note: Note) -> None:
-    """Write nothing down: no message is handled."""
+        self.handed.append((owner, key))
 
 
 def _ignore_handed(owner: Checked, key: Any, before: Any) -> None:

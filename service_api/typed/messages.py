@@ -19,7 +19,7 @@ it is defined.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
 from ..errors import ClusterError, ConfigurationError
@@ -54,7 +54,31 @@ class TypedMessage:
         _name(cls, name)
         # pydantic and msgspec have metaclasses that make the class what it is.
         if type(cls) is type and not cls.__module__.startswith(__package__):
+            has_own_init = "__init__" in vars(cls)
             dataclass(frozen=True)(cls)
+            if not has_own_init:
+                _make_quickly(cls)
+
+
+def _make_quickly(cls: type) -> None:
+    """Give a frozen dataclass an `__init__` that writes into its `__dict__`.
+
+    The one that `dataclass` makes calls `object.__setattr__` for each field: 0.72 us for four fields instead of 0.34.
+    A class whose fields are no plain parameters keeps that one.
+    """
+    listed, before = fields(cls), cls.__init__  # type: ignore[misc]
+    names = tuple(each.name for each in listed)
+    is_plain = before.__code__.co_varnames[1:] == names and all(each.default_factory is MISSING for each in listed)
+    if not names or not is_plain or hasattr(cls, "__post_init__") or "__slots__" in vars(cls):
+        return
+    source = f"def made(__self, {', '.join(names)}):\n    __values = __self.__dict__\n"
+    source += "".join(f"    __values[{name!r}] = {name}\n" for name in names)
+    scope: dict[str, Any] = {}
+    exec(source, scope)  # nosec B102 - our own source, of names that dataclass has taken
+    made = scope["made"]
+    made.__defaults__, made.__annotations__ = before.__defaults__, before.__annotations__
+    made.__name__, made.__qualname__, made.__module__ = before.__name__, before.__qualname__, cls.__module__
+    cls.__init__ = made  # type: ignore[misc]
 
 
 class Reply(TypedMessage):

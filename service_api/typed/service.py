@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from inspect import isawaitable
 from types import MappingProxyType
@@ -36,6 +35,7 @@ from ..outbox.protocol import (
 from ..service import ClusteredService
 from ..service_directory import ServiceEntry, ServiceSchemas, encode_directory
 from ..session import ClientSession
+from ..state_digest import StateDigest
 from ..types import CloseReason
 from ..wire.payload_header import (
     FINGERPRINT_BYTES,
@@ -47,35 +47,54 @@ from ..wire.payload_header import (
 )
 from .codec import Bytes, MessageCodec, ValueCodec, schema_from_bytes, schema_to_bytes
 from .context import Context
-from .declared_state import StatePlan, as_builtins, state, value_count
+from .declared_state import StatePlan, as_builtins, state
 from .handlers import Entry, HandlerRole, find_handlers, reply_of
 from .journal import Journal
 from .messages import Effect, Event, ServiceError, TimerMessage, wire_name
 from .outboxes import DeclaredOutbox, outbox_for
 from .schema import Schema, fingerprint_of
-from .snapshots import declared_messages, digest_of_value, read_declared
+from .snapshots import declared_messages, read_declared
+from .state_digests import DeclaredDigest
 
 SCHEMA_LIMIT_COUNT: Final = 4_096
 """How many schemas clients may announce; bounds what strangers may fill the state with."""
-_MANY_VALUES: Final = 10_000
-"""A field with fewer is compared value by value: 10 us each, and a difference is shown."""
 
 
-@dataclass(slots=True)
 class _Route:
-    """What is done with messages of one fingerprint."""
+    """What is done with messages of one fingerprint.
 
-    codec: MessageCodec[Any]
-    call: Callable[..., Any]
-    reply: ValueCodec[Any] | None
-    reply_header: bytes = b""
-    older: Schema | None = None
-    """The schema that its bytes are written by, where that is not the codec's."""
-    upcast: Callable[[Any], Any] | None = None
+    Args:
+        codec: Of the class that the messages are.
+        call: The method that takes a message.
+        reply: Of the answers; None where nobody is answered.
+        older: The schema that the messages' bytes are written by, where that is not the codec's.
+        upcast: Makes what the method takes of a message.
+    """
 
-    def read(self, body: Bytes) -> Any:
-        message = self.codec.decode(body) if self.older is None else self.codec.decode_older(body, self.older)
-        return message if self.upcast is None else self.upcast(message)
+    __slots__ = ("call", "codec", "encode_reply", "read", "reply", "reply_header")
+
+    def __init__(
+        self,
+        codec: MessageCodec[Any],
+        call: Callable[..., Any],
+        reply: ValueCodec[Any] | None,
+        *,
+        older: Schema | None = None,
+        upcast: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.codec, self.call, self.reply = codec, call, reply
+        self.reply_header = b"" if reply is None else bytes((MAGIC, PayloadKind.REPLY)) + reply.fingerprint
+        self.encode_reply: Callable[[Any], bytes] = _write_nothing if reply is None else reply.encode
+        self.read: Callable[[Bytes], Any] = codec.decode
+        """Read a message, as the method takes it."""
+        if older is not None:
+            self.read = lambda body: codec.decode_older(body, older)
+        elif upcast is not None:
+            self.read = lambda body: upcast(codec.decode(body))
+
+
+def _write_nothing(reply: Any) -> bytes:
+    return b""
 
 
 class _Table:
@@ -104,8 +123,7 @@ class _Table:
             kind = _TIMER
         else:
             reply = ValueCodec[Any](reply_of(entry.message), f"the reply to {entry.message.__qualname__}")
-            header = bytes((MAGIC, PayloadKind.REPLY)) + reply.fingerprint
-            route = _Route(MessageCodec(entry.message, reply.schema), entry.function, reply, header)
+            route = _Route(MessageCodec(entry.message, reply.schema), entry.function, reply)
             kind = PayloadKind.COMMAND if entry.role is HandlerRole.COMMAND else PayloadKind.QUERY
         self.routes[kind, route.codec.fingerprint] = route
         self.names[kind, route.codec.name] = route
@@ -119,7 +137,7 @@ class _Table:
                 continue
             reply = None if kind == _TIMER else ValueCodec[Any](reply_of(entry.message), f"the reply to {name}").schema
             codec: MessageCodec[Any] = MessageCodec(entry.message, reply)
-            route = _Route(codec, today.call, today.reply, today.reply_header, upcast=entry.function)
+            route = _Route(codec, today.call, today.reply, upcast=entry.function)
             self.routes[kind, codec.fingerprint] = route
             return
         raise ConfigurationError(f"{entry.place}: no method takes {name}, which it makes of the older class")
@@ -133,6 +151,7 @@ _RESERVED: Final = (
     "keep_effect",
     "effect_owner",
     "find_drift",
+    "begin_digest",
     "state_types",
 )
 """Methods of TypedService that an author cannot mean to override."""
@@ -145,6 +164,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 _TIMER: Final = 0
 """PayloadKind of a route that no client takes."""
+
+
+_Lane = tuple[
+    Mapping[bytes, _Route], Context, Journal, dict[str, Any], Callable[[dict[str, Any], dict[str, Any]], None], int
+]
+"""What a service needs for each request, read at once: the commands by the header of their payloads, the context, the
+journal, the attributes, what checks these, and the longest answer in bytes. A plain tuple is what is unpacked fast."""
 
 
 class TypedService(ClusteredService):
@@ -168,9 +194,8 @@ class TypedService(ClusteredService):
     __is_named: ClassVar[bool] = False
     """Whether the class, or one that it is made of, was given a name."""
     __service_id = 0
-    __commands: Mapping[bytes, _Route] = MappingProxyType({})
-    """By the header of their payloads, from the start on; so are the queries."""
     __queries: Mapping[bytes, _Route] = MappingProxyType({})
+    """By the header of their payloads, from the start on."""
     __command_tag = tag_of(PayloadKind.COMMAND, 0)
     """Byte 1 of the commands that are for this service."""
 
@@ -251,15 +276,22 @@ class TypedService(ClusteredService):
         self.__plan.check_untouched(self)
         self.__ctx = Context(self, cluster)
         self.__service_id = cluster.service_id
-        self.__answer_limit_bytes = self.__ctx.payload_limit_bytes
         self.__command_tag = tag_of(PayloadKind.COMMAND, cluster.service_id)
-        self.__commands, self.__queries = (
+        commands, self.__queries = (
             {
                 bytes((MAGIC, tag_of(kind, cluster.service_id))) + fingerprint: route
                 for (one, fingerprint), route in self.__table.routes.items()
                 if one == kind
             }
             for kind in (PayloadKind.COMMAND, PayloadKind.QUERY)
+        )
+        self.__lane: _Lane = (
+            commands,
+            self.__ctx,
+            self.__journal,
+            self.__dict__,
+            self.__plan.check,
+            self.__ctx.payload_limit_bytes,
         )
         return self.__load(snapshot)
 
@@ -271,20 +303,22 @@ class TypedService(ClusteredService):
 
     def on_request(self, session: ClientSession, timestamp: int, payload: memoryview) -> bytes:
         """Run a command; the answer is a reply or an error of the service."""
-        route = self.__commands.get(bytes(payload[:HEADER_BYTES]))
+        commands, ctx, journal, attributes, check, limit_bytes = self.__lane
+        route = commands.get(payload[:HEADER_BYTES].tobytes())
         if route is None:
             if len(payload) < HEADER_BYTES or payload[0] != MAGIC or payload[1] != self.__command_tag:
                 return self.__take_other(session, timestamp, payload)
             route = self.__find(PayloadKind.COMMAND, bytes(payload[2:HEADER_BYTES]))
         message = route.read(payload[HEADER_BYTES:])
-        ctx, journal = self.__ctx, self.__journal
         ctx.begin(session)
         journal.begin()
         try:
-            answer = self.__answer(route, route.call(self, ctx, message))
-            self.__plan.check(self.__dict__, journal.before)
-            journal.check()
-            ctx.perform()
+            answer = _answer(route, route.call(self, ctx, message), limit_bytes)
+            check(attributes, journal.before)
+            if journal.handed:
+                journal.check()
+            if ctx.calls:
+                ctx.perform()
         except ServiceError as error:
             journal.roll_back()
             return _encode_error(error)
@@ -341,24 +375,9 @@ class TypedService(ClusteredService):
             )
         return kind
 
-    def __answer(self, route: _Route, reply: Any) -> bytes:
-        assert route.reply is not None
-        try:
-            answer = route.reply_header + route.reply.encode(reply)
-        except (TypeError, OverflowError, ValueError) as error:
-            raise LocalProtocolError(
-                f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}"
-            ) from error
-        if len(answer) > self.__answer_limit_bytes:
-            raise LocalProtocolError(
-                f"the answer to {route.codec.name} has {len(answer)} bytes, expected at most "
-                f"{self.__answer_limit_bytes}: answer page by page, with `ctx.payload_limit_bytes` in mind"
-            )
-        return answer
-
     def on_query(self, payload: memoryview) -> bytes:
         """Answer a query from the state, which it cannot change."""
-        route = self.__queries.get(bytes(payload[:HEADER_BYTES]))
+        route = self.__queries.get(payload[:HEADER_BYTES].tobytes())
         if route is None:
             kind = self.__kind_of(payload)
             if kind == PayloadKind.SCHEMAS:
@@ -376,7 +395,7 @@ class TypedService(ClusteredService):
         ctx.begin(None, is_query=True)
         journal.begin_query()
         try:
-            answer = self.__answer(route, route.call(self, ctx, message))
+            answer = _answer(route, route.call(self, ctx, message), ctx.payload_limit_bytes)
         except ServiceError as error:
             answer = _encode_error(error)
         finally:
@@ -447,12 +466,12 @@ class TypedService(ClusteredService):
         )
 
     def state_hash(self) -> object:
-        """Give the declared state; of a field with many values the digest of its bytes, in place of the values."""
-        values = {name: (field, self.__dict__[name]) for name, field in self.__plan.fields.items()}
-        return {
-            name: as_builtins(value) if value_count(value) < _MANY_VALUES else digest_of_value(field, value)
-            for name, (field, value) in values.items()
-        }
+        """Give the declared state."""
+        return {name: as_builtins(self.__dict__[name]) for name in self.__plan.fields}
+
+    def begin_digest(self) -> StateDigest | None:
+        """Begin the digest of the declared state; None if the author has a `state_hash` that says more."""
+        return None if type(self).state_hash is not TypedService.state_hash else DeclaredDigest(self)
 
     def find_drift(self) -> str | None:
         """Say which derived value is another one than a start would make of the state; None if there is none."""
@@ -550,7 +569,7 @@ class TypedService(ClusteredService):
         if today is None:
             known = ", ".join(sorted(name for one, name in table.names if one == kind)) or "none"
             raise RemoteProtocolError(f"{schema['name']}: no method takes it; this service has: {known}")
-        return _Route(today.codec, today.call, today.reply, today.reply_header, older=schema)
+        return _Route(today.codec, today.call, today.reply, older=schema)
 
     def __announce(self, data: Bytes) -> bytes:
         """Note by which schema a client writes; what is written so can be read as long as the log is kept."""
@@ -575,6 +594,21 @@ def _writes_declared_alone(kind: type[TypedService]) -> bool:
         kind.on_take_snapshot is TypedService.on_take_snapshot
         and kind.snapshot_messages is TypedService.snapshot_messages
     )
+
+
+def _answer(route: _Route, reply: object, limit_bytes: int) -> bytes:
+    try:
+        answer = route.reply_header + route.encode_reply(reply)
+    except (TypeError, OverflowError, ValueError) as error:
+        raise LocalProtocolError(
+            f"{route.codec.name}: the reply {type(reply).__name__} cannot be written: {error}"
+        ) from error
+    if len(answer) > limit_bytes:
+        raise LocalProtocolError(
+            f"the answer to {route.codec.name} has {len(answer)} bytes, expected at most {limit_bytes}: answer page by "
+            "page, with `ctx.payload_limit_bytes` in mind"
+        )
+    return answer
 
 
 def _encode_error(error: ServiceError) -> bytes:

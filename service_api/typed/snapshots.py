@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
@@ -74,14 +73,6 @@ def _bodies(field: DeclaredField, value: Any) -> Iterator[bytes]:
     pairs = iter(plain_items(value))
     while some := list(islice(pairs, _PAIRS)):
         yield field.encode(some)
-
-
-def digest_of_value(field: DeclaredField, value: Any) -> bytes:
-    """Digest what a snapshot has of a field: in C, where `state_hash` of the values would go through each in Python."""
-    digest = blake2b(digest_size=16)
-    for body in _bodies(field, value):
-        digest.update(body)
-    return digest.digest()
 
 
 async def read_declared(plan: StatePlan, service: Any, snapshot: SnapshotImage) -> None:

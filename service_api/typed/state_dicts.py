@@ -103,7 +103,7 @@ class DeepDict(FlatDict[K, V]):
 
     def undo(self, key: Any, before: Any) -> bool:
         """Put back a value as the bytes that were written down say, or as a flat dict does."""
-        if not isinstance(before, _Handed):
+        if not isinstance(before, Handed):
             return super().undo(key, before)
         codec = self._codec
         if is_same(codec, before.value, before.encoded):
@@ -173,11 +173,11 @@ class DeepDict(FlatDict[K, V]):
         if not journal.is_open or place in journal.handed_names:
             return
         journal.handed_names.add(place)
-        journal.keep(self, key, _Handed(value, self._codec.encode(value)))
+        journal.keep(self, key, Handed(value, self._codec.encode(value)))
 
 
 @dataclass(slots=True)
-class _Handed:
+class Handed:
     """A value that was handed out, and its bytes at that time."""
 
     value: Any

@@ -87,13 +87,20 @@ def read_fields(messages: Iterable[bytes]) -> DeclaredValues | None:
             continue  # the value goes on in the next piece
         name = names[int.from_bytes(message[:2], "little")]
         schema, value = state.fields[name]
+        read = read_value(schema, body)
         if _is_dict(schema):
-            value.update((_hashable(key), each) for key, each in READ_ANY.decode(body))
+            value.update(read.value)
         else:
-            state.fields[name] = DeclaredValue(schema, READ_ANY.decode(body))
+            state.fields[name] = read
         body = b""
     state.others = list(left)
     return state
+
+
+def read_value(schema: Schema, body: bytes) -> DeclaredValue:
+    """Read what a snapshot has of a field: a value, or some pairs of a dict."""
+    value = READ_ANY.decode(body)
+    return DeclaredValue(schema, {_hashable(key): each for key, each in value} if _is_dict(schema) else value)
 
 
 def compare_fields(
@@ -147,7 +154,7 @@ def compare_field_digests(expected: Mapping[str, ValueDigest], actual: DeclaredV
         found.only_expected += gone
         found.only_actual += own
         if not gone and _digest(value).hex() != digest:
-            found.differences.append(f"{name}: another value than before, now {_shown(value)}")
+            found.differences.append(f"{name}: another value than before, now {shown(value)}")
     return found
 
 
@@ -175,8 +182,7 @@ def _read_piece(schemas: list[tuple[str, Schema]], message: bytes) -> tuple[str,
         return None
     name, schema = schemas[number]
     try:
-        value = READ_ANY.decode(message[_FRAMING_BYTES:])
-        return name, schema, {_hashable(key): each for key, each in value} if _is_dict(schema) else value
+        return name, schema, read_value(schema, message[_FRAMING_BYTES:]).value
     except (msgspec.MsgspecError, ValueError, TypeError):
         return name, schema, _MISSING
 
@@ -309,7 +315,7 @@ def _differences(place: str, expected: Any, actual: Any, sides: tuple[str, str])
 
 
 def _difference(place: str, expected: Any, actual: Any, sides: tuple[str, str]) -> str:
-    return f"{place}: {sides[0]}={_shown(expected)} {sides[1]}={_shown(actual)}"
+    return f"{place}: {sides[0]}={shown(expected)} {sides[1]}={shown(actual)}"
 
 
 def _canonical(value: Any) -> bytes:
@@ -328,6 +334,7 @@ def _digest(value: Any) -> bytes:
     return blake2b(_canonical(value), digest_size=_DIGEST_BYTES).digest()
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Show a value in one line, cut where it is long."""
     text = "nothing" if value is _MISSING else repr(value)
     return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}..."

@@ -64,7 +64,10 @@ def _run_what_comes_again(planting: Planting) -> None:
         replies = self.sessions.get(session.id)
         if replies is not None and replies.first_sequence <= sequence < replies.next_sequence:
             planting.ran()
-            answer = self._run(session, timestamp, payload)
+            try:
+                answer = 0, bytes(self._service.on_request(session, timestamp, payload))
+            except Exception:
+                answer = replies.kept[sequence - replies.first_sequence]
             replies.kept[sequence - replies.first_sequence] = answer
             session.offer_reply(sequence, *answer)
             return

@@ -40,6 +40,7 @@ from ...core.log.log_publisher import LogPublisher
 from ...messages.consensus import AppendPosition, CommitPosition
 from ...service.agent import ClusteredServiceAgent
 from ...service.bounded_log_adapter import BoundedLogAdapter
+from ...service.digests import DIGEST_PAUSE_NS
 from ..ground.activities import ActivityScope
 from ..ground.agent_door import NodeEnd
 from ..links.ingress import Ingress
@@ -98,6 +99,7 @@ class ConsensusModuleAgent:
         self._is_delivery_due = False
         self._replay_target: int | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._digest_timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ns = 0
         self._is_closed = False
         self._is_held = False
@@ -312,8 +314,9 @@ class ConsensusModuleAgent:
         self._lines.close()
         for steps in self._action_waiters.values():
             steps.put_nowait(NodeTerminatedError("the node stops: it may or may not take effect"))
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._digest_timer):
+            if timer is not None:
+                timer.cancel()
 
     def _fail(self, error: Exception) -> None:
         """Stop this node for what must not happen, and take no turn after it."""
@@ -579,9 +582,30 @@ class ConsensusModuleAgent:
                 self._turn()
             else:
                 self._schedule_poll()
+        if adapter.has_pending_digests:
+            self._schedule_digests()
         self._queries.serve()
         if self.ingress.is_paused and not self.is_window_full():
             self.ingress.resume()
+
+    def _schedule_digests(self) -> None:
+        """Go on with digests in the making after a pause, which keeps them to their share of the time."""
+        if self._digest_timer is None:
+            self._digest_timer = self._loop.call_later(DIGEST_PAUSE_NS / 1e9, self._advance_digests)
+
+    def _advance_digests(self) -> None:
+        self._digest_timer = None
+        if self._is_closed or self._ctx.is_comparing:
+            return  # the next delivery goes on with them
+        try:
+            self._adapter.advance_digests()
+        except Exception as error:
+            self._fail(error)
+            return
+        if self._ctx.effects and self._settling is None:
+            self._turn()
+        if self._adapter.has_pending_digests:
+            self._schedule_digests()
 
     def _digests_differed(self, effect: fx.DigestsDiffered) -> Coroutine[Any, Any, None] | None:
         self._ctx.is_comparing = self._ctx.is_comparing or effect.is_stopping

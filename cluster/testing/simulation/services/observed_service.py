@@ -10,6 +10,7 @@ from typing import Any
 from .....service_api import CloseReason, Cluster, ClusteredService, Role
 from .....service_api.cluster import SnapshotImage, SnapshotPublication
 from .....service_api.session import ClientSession
+from .....service_api.state_digest import StateDigest
 
 
 class EntryObserver:
@@ -141,6 +142,10 @@ class ObservedService(ClusteredService):
     def state_types(self) -> Mapping[str, bytes]:
         """A digest of the type of each field of the state, by name."""
         return self.service.state_types
+
+    def begin_digest(self) -> StateDigest | None:
+        """Begin the service's."""
+        return self.service.begin_digest()
 
     def state_hash(self) -> object:
         """Return the service's."""

@@ -23,6 +23,7 @@ from trimaran.cluster.service.digests import (
     digest_state,
 )
 from trimaran.service_api import ClientSession, LocalProtocolError
+from trimaran.service_api.state_digest import DigestedField, StateDigest
 from trimaran.service_api.types import ClusterSessionId
 
 LENGTHS = [0, 7, 32, 200, 1_400, 5_000]
@@ -217,6 +218,113 @@ def test_a_state_hash_that_holds_the_loop_twice_in_a_row_is_asked_no_more(capsys
 
     assert spent_ms == costs_ms[:5]
     assert capsys.readouterr().out.count("service.state_hash_too_long") == 1
+
+
+class DigestInPieces:
+    """Takes 3 ms for each of some pieces."""
+
+    def __init__(self, rig: Rig, value: int, piece_count: int) -> None:
+        self.rig, self.left_count, self.is_closed = rig, piece_count, False
+        self.fields = {"calls": DigestedField(digest_of(value), value, 1)}
+
+    def advance(self, is_late: Callable[[], bool]) -> bool:
+        while self.left_count:
+            self.left_count -= 1
+            self.rig.now_ns += 3_000_000
+            if is_late():
+                return False
+        return True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def digesting_in_pieces(rig: Rig, piece_count: int, *, message_ns: int = 1_000_000) -> list[DigestInPieces]:
+    """Have the service of a rig digest itself in pieces; returns the digests that were begun."""
+    service, begun = hashed(rig), list[DigestInPieces]()
+
+    def begin_digest() -> StateDigest:
+        begun.append(DigestInPieces(rig, len(service.calls), piece_count))
+        return begun[-1]
+
+    service.begin_digest = begin_digest  # type: ignore[method-assign]
+    service.on_message = lambda session, payload: setattr(rig, "now_ns", rig.now_ns + message_ns)
+    return begun
+
+
+def deliver(rig: Rig, payload: bytes) -> None:
+    """Deliver one message, and go on with digests as a member does between deliveries."""
+    if rig.adapter.has_pending_digests:
+        rig.adapter.advance_digests()
+    rig.deliver(rig.message(payload))
+
+
+def states_of(rig: Rig) -> list[tuple[object, object]]:
+    """Return the positions and digests of the states that were told."""
+    return [(each[2], each[3]) for each in rig.told_digests if each[0] == DigestKind.STATE]
+
+
+def test_a_digest_in_pieces_is_told_later_and_of_its_position() -> None:
+    told, counts = [], []
+    for piece_count in (0, 5):
+        rig = Rig(term_length_bytes=1 << 20)
+        begun = digesting_in_pieces(rig, piece_count)
+        rig.open()
+        for _ in range(600):
+            deliver(rig, bytes(200))
+        told.append(states_of(rig))
+        counts.append(len(begun))
+
+    at_once, later = told
+    assert counts[0] == len(at_once)
+    assert 1 < len(later) < len(at_once)
+    assert set(later) < set(at_once)
+
+
+def test_a_later_piece_is_as_long_as_the_pause_before_allows() -> None:
+    rig = Rig(term_length_bytes=1 << 20)
+    begun = digesting_in_pieces(rig, 100)
+    rig.open()
+    deliver(rig, bytes(WINDOW_BYTES))
+
+    taken = []
+    for pause_ms in (0, 32, 64, 96, 10_000):
+        left_count = begun[0].left_count
+        rig.now_ns += pause_ms * 1_000_000
+        rig.adapter.advance_digests()
+        taken.append(left_count - begun[0].left_count)
+
+    assert taken == [1, 1, 2, 2, 3]  # of 3 ms each: 2, 2, 4, 6 and 8 ms are allowed
+
+
+def test_a_cut_takes_the_place_of_a_digest_in_the_making() -> None:
+    rig = Rig(term_length_bytes=1 << 20)
+    begun = digesting_in_pieces(rig, 3)
+    rig.open()
+    deliver(rig, bytes(WINDOW_BYTES))
+    cut = rig.term()
+    rig.deliver()
+    rig.now_ns += 10**9
+    for _ in range(3):
+        rig.now_ns += 10**9
+        deliver(rig, b"")
+
+    assert [each.is_closed for each in begun[:2]] == [True, False]
+    assert [position for position, _ in states_of(rig)] == [cut]
+
+
+def test_a_digest_that_fails_in_a_later_piece_is_told_once_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    rig = Rig(term_length_bytes=1 << 20)
+    begun = digesting_in_pieces(rig, 3, message_ns=10**9)
+    rig.open()
+    deliver(rig, bytes(WINDOW_BYTES))
+    begun[0].advance = lambda is_late: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    for _ in range(60):
+        deliver(rig, bytes(200))
+
+    assert len(begun) == 1
+    assert capsys.readouterr().out.count("service.state_hash_failed") == 1
+    assert not states_of(rig)
 
 
 def test_a_state_hash_that_cannot_be_digested_is_told_once_and_left_alone(capsys: pytest.CaptureFixture[str]) -> None:

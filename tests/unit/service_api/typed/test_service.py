@@ -125,20 +125,6 @@ def test_a_snapshot_has_all_that_is_declared_in_its_order() -> None:
     assert max(map(len, bank.snapshot())) < 40_000
 
 
-def test_state_of_many_values_is_compared_by_its_bytes_and_loads_as_the_same() -> None:
-    bank = TypedHarness(Bank)
-    bank.service.accounts = {str(name): name for name in range(20_000)}
-    before = bank.service.state_hash()
-
-    bank.restart()
-    loaded = bank.service.state_hash()
-    bank.service.accounts["7"] = 8
-
-    assert isinstance(before, dict)
-    assert isinstance(before["accounts"], bytes)
-    assert before == loaded != bank.service.state_hash()
-
-
 def test_typed_service_yields_its_snapshots_unless_a_derived_class_writes_them() -> None:
     class More(Bank):
         async def on_take_snapshot(self, snapshot: SnapshotPublication) -> None:
