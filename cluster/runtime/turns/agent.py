@@ -46,6 +46,7 @@ from ..links.ingress import Ingress
 from ..links.member_links import MemberLinks
 from ..shared_machine.tuning import MachineTuning
 from ..snapshots.snapshot_shipping import SnapshotFetcher
+from ..watching.stage_watch import RequestStage
 from .divergence_reporter import DivergenceReporter
 from .effect_lines import EffectLines
 from .log_control import LogControl
@@ -488,7 +489,10 @@ class ConsensusModuleAgent:
         self.post(ev.Recorded(position))
 
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
-        self._adapter.advance_limit(effect.position)
+        position, stages = effect.position, self._log.stages
+        if stages is not None:
+            stages.reach(RequestStage.QUORUM, position)
+        self._adapter.advance_limit(position)
         self._deliver_soon()
 
     def _read_confirmed(self, effect: fx.ReadConfirmed) -> None:
