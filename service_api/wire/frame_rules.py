@@ -185,9 +185,9 @@ class FrameRules:
         if not self.is_cluster_log:
             return True
         block_length, block_high, template_id, template_high = body[:4]
-        if template_id == SESSION_MESSAGE_HEADER and not (block_high or template_high):
-            if frame_length >= _MESSAGE_OFFSET + block_length:
-                return True
+        is_message = template_id == SESSION_MESSAGE_HEADER and not (block_high or template_high)
+        if is_message and frame_length >= _MESSAGE_OFFSET + block_length:
+            return True
         return find_length_fault(frame_length, UNFRAGMENTED, body) is None
 
     def find_checksum_fault(self, header: FrameHeader, buffer: ReadableBuffer, offset: int) -> str | None:

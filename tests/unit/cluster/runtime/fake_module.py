@@ -108,6 +108,7 @@ class FakeParts:
         self.newest_timestamp = 0
         self.time = 0
         self.began_ns = self.ended_ns = 0
+        self.stages = None
         self.on_mended = self.journal.append
         self.on_field_differed = self.journal.append
         self.on_deliver: Callable[[], object] = lambda: None
