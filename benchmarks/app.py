@@ -74,6 +74,11 @@ COMMANDS: Final = {
         "Open loops at half of the peak, disturbances beside the calm, slow callbacks: how steady latencies are.",
         "print_tails",
     ),
+    "stops": CommandRow(
+        *(_LOAD, "scenarios.stops", "StopsParameters"),
+        "The longest that a loop is busy with one turn, by what a member does beside the log.",
+        "print_stops",
+    ),
     "fairness": CommandRow(
         *(_LOAD, "scenarios.fairness", "FairnessParameters"),
         "Clients with one message in flight each, alone and beside a greedy client.",

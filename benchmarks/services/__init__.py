@@ -16,3 +16,8 @@ ORDERS_SERVICES: Final[Mapping[str, str]] = {
     "copy": "trimaran.benchmarks.services.orders:OrdersByCopy",
 }
 """By the way in which the orders are written to a snapshot."""
+WATCHED_ORDERS_SERVICES: Final[Mapping[str, str]] = {
+    "pieces": "trimaran.benchmarks.services.turns:WatchedOrdersInPieces",
+    "copy": "trimaran.benchmarks.services.turns:WatchedOrdersByCopy",
+}
+"""The same orders, with a watch on the turns of the loop."""

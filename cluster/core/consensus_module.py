@@ -170,6 +170,16 @@ class ConsensusModule:
             self._settle(self.election)
         self.membership.look()
 
+    def take_recorded(self, position: int, now_ns: int) -> bool:
+        """Take in that the log is durable here up to a position, if nothing can come of that. False: give it to `step`.
+
+        Nothing can where this member leads, and no other voter has recorded more than is committed.
+        """
+        leader, roster = self.leader, self.ctx.roster
+        if leader is None or self.election is not None or roster.change_count != roster.history.change_count:
+            return False
+        return leader.take_recorded(position, now_ns)
+
     def _dispatch(self, event: object) -> None:
         refused, kind = None, type(event)
         told: Any = event  # of the type that `kind` says

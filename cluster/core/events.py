@@ -78,18 +78,20 @@ class LogTruncated:
 
 
 @dataclass(slots=True)
-class Recorded:
-    """The log recording is durable up to `position`."""
-
-    position: int
-
-
-@dataclass(slots=True)
 class LogCommitted:
     """The leader says with its log how far that is committed, in a leadership term."""
 
     leadership_term_id: int
     log_position: int
+
+
+@dataclass(slots=True)
+class Recorded:
+    """The log recording is durable up to `position`."""
+
+    position: int
+    committed: LogCommitted | None = None
+    """What the leader said with the frames that were recorded: one event for both costs a follower half of two."""
 
 
 @dataclass(slots=True)

@@ -306,7 +306,8 @@ class BoundedLogAdapter:
 
     def advance_limit(self, position: int) -> None:
         """Allow delivery up to a committed position."""
-        self.limit_position = max(self.limit_position, position)
+        if position > self.limit_position:
+            self.limit_position = position
 
     @calls_users_code
     def poll(self, limit_bytes: int) -> bool:
@@ -341,7 +342,9 @@ class BoundedLogAdapter:
         self._agent.leave_messages()
         if watch is not None:
             watch.after_egress(self.position, now_ns)
-        return self.reached_position < self.limit_position and (not self.is_paused or self.is_held)
+        if self.is_held:  # since just now: what comes after is looked through
+            return self.reached_position < self.limit_position
+        return self.position < self.limit_position and not self.is_paused
 
     def _search(self, limit_bytes: int) -> bool:
         """While delivery holds: look through what is committed for an entry that has the held one skipped."""

@@ -134,24 +134,18 @@ class FixedHeadroom:
         self._before = sys.getrecursionlimit()
         if not self._headroom:
             self._headroom = self._before
-        sys.setrecursionlimit(_depth() + self._headroom)
+        try:
+            sys.setrecursionlimit(1)  # the interpreter says how deep the stack is where a limit is too low
+        except RecursionError as error:
+            text = error.args[0]
+            depth = _DEPTHS.get(text)
+            if depth is None:
+                depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
+        sys.setrecursionlimit(depth + self._headroom)
 
     def leave(self) -> None:
         """What follows has the limit that it had before."""
         sys.setrecursionlimit(self._before)
-
-
-def _depth() -> int:
-    """How deep the stack is, as the interpreter counts it: it says so where a limit is too low."""
-    try:
-        sys.setrecursionlimit(1)
-    except RecursionError as error:
-        text = error.args[0]
-        depth = _DEPTHS.get(text)
-        if depth is None:
-            depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
-        return depth
-    raise AssertionError("a recursion limit of 1 was accepted")
 
 
 _DEPTHS: Final[dict[str, int]] = {}

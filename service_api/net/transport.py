@@ -90,9 +90,10 @@ milliseconds. A connection that sends nothing costs none of that."""
 _ACCEPT_LIMIT: Final = 16
 """Connections that one endpoint accepts in a pass of the loop, so that others have their turn."""
 
-_HANDSHAKE_STARTS: Final = 8
-"""Handshakes that begin at one endpoint in a pass of the loop, the others in the next ones. Each takes 0.1 ms: where
-64 began at once, a flood of them held up everybody else for 7 ms."""
+_HANDSHAKE_STARTS: Final = 1
+"""Handshakes that begin at one endpoint in a pass of the loop, the others in the next ones. To begin takes 0.1 ms, and
+the keys that follow in the next pass take milliseconds: where 8 began at once, 150 clients held a member's loop for 60
+to 75 ms of processor time in one pass, and for 30 to 48 ms where 1 does (`stops`, two busy cores)."""
 
 _NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 """What `accept` says when the system has nothing left to give."""

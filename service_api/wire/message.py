@@ -216,9 +216,11 @@ def peek_header(buffer: ReadableBuffer, offset: int = 0) -> tuple[int, int, int,
     return MESSAGE_HEADER.unpack_from(buffer, offset)
 
 
-def is_of(registry: Registry, buffer: ReadableBuffer, offset: int = 0) -> bool:
-    """Whether the message at `offset` names one of these classes in its header."""
-    return len(buffer) - offset >= MESSAGE_HEADER_LENGTH and _KEY.unpack_from(buffer, offset + 2)[0] in registry
+def find_class(registry: Registry, buffer: ReadableBuffer, offset: int = 0) -> type[Message] | None:
+    """Find which of these classes the message at `offset` names in its header; None if it names none of them."""
+    if len(buffer) - offset < MESSAGE_HEADER_LENGTH:
+        return None
+    return registry.get(_KEY.unpack_from(buffer, offset + 2)[0])
 
 
 def decode_message(

@@ -150,6 +150,8 @@ class FollowerPhase(ElectionPhase):
         """More of the log is durable here."""
         ctx, state = self._ctx, self._election.state
         ctx.append_position = max(ctx.append_position, event.position)
+        if event.committed is not None:
+            self.on_log_committed(event.committed)
         if state is _S.FOLLOWER_CATCHUP:
             self._await_progress()
             ctx.advance_commit()

@@ -177,11 +177,14 @@ class FollowerTerm:
         return Reason(K.LOG_LINK_CLOSED, detail=event.reason) if is_ours else None
 
     def on_recorded(self, event: ev.Recorded) -> None:
-        """More of the log is durable here: tell the leader."""
+        """More of the log is durable here: tell the leader, before anything is delivered."""
         self._ctx.append_position = event.position
         if not self._ctx.is_relayed:  # the leader counts on a standby for nothing
             self._report()
-        self._ctx.advance_commit()
+        if event.committed is None:
+            self._ctx.advance_commit()
+        else:
+            self.on_log_committed(event.committed)
 
     def on_log_committed(self, event: ev.LogCommitted) -> None:
         """The leader says with its log how far that is committed."""

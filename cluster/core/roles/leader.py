@@ -210,6 +210,23 @@ class LeaderTerm:
         self._advance_commit()
         self._transfer.on_progress()
 
+    def take_recorded(self, position: int, now_ns: int) -> bool:
+        """Do what `on_recorded` does where it cannot move the commit position. False: it may, and nothing was done."""
+        ctx = self._ctx
+        if self._transfer.is_running:
+            return False
+        own_id, commit_position, others_count = ctx.config.member_id, ctx.commit_position, 0
+        for member in ctx.roster.voting_members:
+            if member.member_id != own_id:
+                if member.append_position > commit_position:
+                    return False
+                others_count += 1
+        if not others_count:
+            return False
+        ctx.append_position, ctx.now_ns = position, now_ns
+        ctx.note_own_append()
+        return True
+
     def on_append_position(self, message: AppendPosition) -> Reason | None:
         """A follower reports what it has recorded. One that delivers the log takes over from a leader that cannot."""
         ctx = self._ctx

@@ -95,6 +95,11 @@ class TransferControl:
         return f"<TransferControl running={self._running} awaited={self._awaited} unasked={self._unasked_count}>"
 
     @property
+    def is_running(self) -> bool:
+        """Leader: whether it hands over."""
+        return self._running is not None
+
+    @property
     def asked_id(self) -> MemberId | None:
         """Leader: the member that is asked to stand; None while there is none, or it has not got everything yet."""
         transfer = self._running

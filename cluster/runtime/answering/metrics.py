@@ -761,7 +761,7 @@ METRICS: Final = (
     MetricRow(
         "trimaran_request_stage_seconds",
         "histogram",
-        "on the leader: where the time of a request goes, of one chunk of requests at a time; from one stage to "
+        "on the leader: where the time of a request goes, of a chunk of requests now and then; from one stage to "
         "the next: `ingress`, `append`, `sync`, `quorum`, `deliver`, `egress`",
         lambda v: None,
         ("stage",),

@@ -187,7 +187,7 @@ class GatheredIngress:
 
     def _on_appended(self, publisher: LogPublisher, last: GatheringConnection) -> None:
         ingress, stages = self._ingress, self._ingress.stages
-        if stages.is_ready:
+        if stages.received_ns >= stages.next_ns:
             stages.begin(publisher.log_buffer.append_position)
         ingress.owner.schedule_flush()
         if ingress.owner.is_window_full():

@@ -28,7 +28,7 @@ from ....service_api.types import CONSENSUS_STREAM_ID, MemberId
 from ....service_api.wire.client_end import WRONG_PORT_ID, encode_client_end, find_wrong_port
 from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA, TYPE_SETUP
 from ....service_api.wire.link_frames import SetupFrame
-from ....service_api.wire.message import decode_message, is_of
+from ....service_api.wire.message import decode_message, find_class
 from ....service_api.wire.stream import StreamFrame
 from ...core.events import SeedAnnounced
 from ...core.peers.member_settings import difference
@@ -155,7 +155,7 @@ class InboundGreeting(InboundProtocol):
         said = [
             decode_message(frame.payload, registry=GREETING)
             for frame in frames
-            if frame.type == TYPE_DATA and is_of(GREETING, frame.raw, HEADER_LENGTH)
+            if frame.type == TYPE_DATA and find_class(GREETING, frame.raw, HEADER_LENGTH) is not None
         ]
         if said and isinstance(said[0], MemberSettings) and difference(parts.own.settings, said[0]) is None:
             for message in said:

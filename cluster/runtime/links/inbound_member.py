@@ -8,7 +8,7 @@ from typing import Any, Final
 from ....service_api import RemoteProtocolError
 from ....service_api.types import MemberId
 from ....service_api.wire.frame import HEADER_LENGTH, TYPE_DATA
-from ....service_api.wire.message import Message, decode_message, is_of, registry_of
+from ....service_api.wire.message import Message, decode_message, find_class, registry_of
 from ....service_api.wire.stream import StreamFrame
 from ...core.events import LeaderSaid, StandbySaid
 from ...core.peers.message_rules import SENDER_FIELDS
@@ -55,9 +55,13 @@ class InboundMember(InboundProtocol):
             if not self._is_heard or peer_id in heard.differences:
                 return
             raw = frame.raw
-            if not is_of(_ACCEPTED, raw, HEADER_LENGTH) and heard.passes_over(peer_id, raw):
-                continue
-            message = decode_message(raw, HEADER_LENGTH, registry=_ACCEPTED)
+            kind = find_class(_ACCEPTED, raw, HEADER_LENGTH)
+            if kind is None:
+                if heard.passes_over(peer_id, raw):
+                    continue
+                message = decode_message(raw, HEADER_LENGTH, registry=_ACCEPTED)  # says what is wrong with it
+            else:
+                message = kind.decode(raw, HEADER_LENGTH)
             self._check_sender(message)
             if type(message) is MembersNotice:
                 heard.on_notice(message, shows_member=self._connection.accepted.knows_caller)

@@ -264,7 +264,7 @@ class IngressBytes(asyncio.BufferedProtocol):
                 appended = publisher.append_ingress(buffer, offset, end, prefixes=prefixes, timestamp=owner.stamp())
                 if appended != offset:
                     offset = appended
-                    if stages.is_ready:
+                    if stages.received_ns >= stages.next_ns:
                         stages.begin(publisher.log_buffer.append_position)
                     owner.schedule_flush()
                     if owner.is_window_full():

@@ -191,8 +191,7 @@ class LogImage(asyncio.BufferedProtocol):
         check_setup: Callable[[AcceptedConnection, SetupFrame], str | None],
         on_setup: Callable[[LogImage], None],
         on_closed: Callable[[LogImage, str], None],
-        on_frames: Callable[[], None],
-        on_commit: Callable[[int, int], None],
+        on_frames: Callable[[tuple[int, int] | None], None],
     ) -> None:
         self._accepted = accepted
         accepted.end = self.abort
@@ -201,7 +200,6 @@ class LogImage(asyncio.BufferedProtocol):
         self._on_setup = on_setup
         self._on_closed = on_closed
         self._on_frames = on_frames
-        self._on_commit = on_commit
         self._buffer = bytearray(_SETUP_BYTES)
         self._filled = 0
         self._receiver: LogReceiver | None = None
@@ -318,10 +316,7 @@ class LogImage(asyncio.BufferedProtocol):
                 self._buffer = buffer + bytearray(min(needed, 2 * len(buffer)) - len(buffer))
         self._filled = rest
         if consumed:
-            self._on_frames()
-            committed = receiver.take_committed()
-            if committed is not None and self._receiver is receiver:
-                self._on_commit(*committed)  # once what came with it is recorded: that is what the leader waits for
+            self._on_frames(receiver.take_committed())
 
 
 class LogSubscription:
@@ -337,8 +332,7 @@ class LogSubscription:
         *,
         cluster_id: Callable[[], int],
         audit: AuditTrail,
-        on_frames: Callable[[], None],
-        on_commit: Callable[[int, int], None],
+        on_frames: Callable[[tuple[int, int] | None], None],
         on_image: Callable[[int], None],
         on_closed: Callable[[int, str], None],
     ) -> None:
@@ -346,7 +340,6 @@ class LogSubscription:
         self._cluster_id = cluster_id
         self._audit = audit
         self._on_frames = on_frames
-        self._on_commit = on_commit
         self._on_image = on_image
         self._on_closed = on_closed
         self._images: dict[tuple[int, int], LogImage] = {}
@@ -410,9 +403,7 @@ class LogSubscription:
             image.abort("closed")
 
     def _make_image(self, accepted: AcceptedConnection) -> LogImage:
-        image = LogImage(
-            accepted, self._check_setup, self._on_setup, self._on_image_closed, self._on_frames, self._on_commit
-        )
+        image = LogImage(accepted, self._check_setup, self._on_setup, self._on_image_closed, self._on_frames)
         self._connected[image] = None
         if self._is_closed:
             image.abort("closed")

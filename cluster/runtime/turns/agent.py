@@ -47,6 +47,7 @@ from ..links.ingress import Ingress
 from ..links.member_links import MemberLinks
 from ..shared_machine.tuning import MachineTuning
 from ..snapshots.snapshot_shipping import SnapshotFetcher
+from ..watching.stage_watch import RequestStage
 from .divergence_reporter import DivergenceReporter
 from .effect_lines import EffectLines
 from .log_control import LogControl
@@ -486,12 +487,24 @@ class ConsensusModuleAgent:
         except Exception as error:
             self._fail(error)
 
-    def on_recorded(self, position: int) -> None:
-        """The recording is durable up to a position."""
-        self.post(ev.Recorded(position))
+    def on_recorded(self, position: int, committed: ev.LogCommitted | None) -> None:
+        """The recording is durable up to a position; the leader may have said something with its frames.
+
+        Where nothing can come of it, it is noted without a turn: a leader's own recording is ready before anybody has
+        reported, as a rule.
+        """
+        if not (self._is_in_turn or self._inbox or self._is_closed or self._is_held or self._settling is not None):
+            now_ns = self._clock.monotonic_ns()
+            if self.module.take_recorded(position, now_ns):
+                self.tuning.on_worked(now_ns)
+                return
+        self.post(ev.Recorded(position, committed))
 
     def _commit_advanced(self, effect: fx.CommitAdvanced) -> None:
-        self._adapter.advance_limit(effect.position)
+        position, stages = effect.position, self._log.stages
+        if stages is not None:
+            stages.reach(RequestStage.QUORUM, position)
+        self._adapter.advance_limit(position)
         self._deliver_soon()
 
     def _read_confirmed(self, effect: fx.ReadConfirmed) -> None:

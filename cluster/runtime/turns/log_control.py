@@ -46,8 +46,8 @@ logger = structlog.get_logger()
 class LogOwner(AgentDoor, Protocol):
     """The agent, as the log of its member sees it."""
 
-    def on_recorded(self, position: int) -> None:
-        """Take in that the log is durable up to a position."""
+    def on_recorded(self, position: int, committed: ev.LogCommitted | None) -> None:
+        """Take in that the log is durable up to a position, and what the leader said with its frames, if anything."""
 
 
 class LogControl:
@@ -92,7 +92,6 @@ class LogControl:
             cluster_id=lambda: ctx.cluster_id,
             audit=audit,
             on_frames=self._on_frames,
-            on_commit=self._on_commit,
             on_image=self._on_live_image,
             on_closed=self._on_live_closed,
         )
@@ -101,11 +100,12 @@ class LogControl:
             cluster_id=lambda: ctx.cluster_id,
             audit=audit,
             on_frames=self._on_frames,
-            on_commit=self._on_commit,
             on_image=self._on_catchup_image,
             on_closed=self._on_catchup_closed,
         )
         self.stages: StageWatch | None = None
+        self._committed: ev.LogCommitted | None = None
+        """What the leader said with the frames that are being recorded, until somebody is told of it."""
         self._watch(recording)
 
     def __repr__(self) -> str:
@@ -415,15 +415,21 @@ class LogControl:
             return
         self._post(ev.ActivityFailed(f"catch-up link closed: {reason}"))
 
-    def _on_frames(self) -> None:
-        """Frames of the leader's log were appended to the window: record them now, before anything is read again."""
+    def _on_frames(self, committed: tuple[int, int] | None) -> None:
+        """Frames of the leader's log were appended to the window: record them now, before anything is read again.
+
+        `committed` is what the leader said with them. It counts once they are recorded, since the leader waits for
+        that; where this is done at once, the core is told of both in one event.
+        """
+        if committed is not None:
+            self._committed = ev.LogCommitted(*committed)
         try:
             self.flush()
         except (ClusterError, OSError) as error:
             self._on_failed(error)
-
-    def _on_commit(self, leadership_term_id: int, position: int) -> None:
-        self._post(ev.LogCommitted(leadership_term_id, position))
+        if self._committed is not None:
+            said, self._committed = self._committed, None
+            self._post(said)
 
     def _receiver(self) -> LogReceiver:
         config = self._ctx.config
@@ -457,7 +463,8 @@ class LogControl:
         stages = self.stages
         if stages is not None and position >= stages.position:
             stages.end_stage(RequestStage.SYNC)
-        self._on_recorded(position)
+        committed, self._committed = self._committed, None
+        self._on_recorded(position, committed)
 
     def _watch(self, recording: Recording) -> None:
         recording.on_recorded = self._recorded

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...core import effects as fx
 from ...service.bounded_log_adapter import BoundedLogAdapter
-from ..watching.stage_watch import RequestStage, StageWatch
+from ..watching.stage_watch import StageWatch
 
 if TYPE_CHECKING:
     from ..watching.stall_tracker import StallTracker
@@ -27,6 +27,5 @@ def watch_stages(
     stages.slow_ns, stages.on_slow = stalls.slow_ns, stalls.on_span
     log.stages = adapter.egress_watch = stages
     if follows:
-        agent.watch(fx.CommitAdvanced, lambda effect: stages.reach(RequestStage.QUORUM, effect.position))
         agent.watch(fx.ElectionStarted, lambda effect: stages.drop())
         stages.follow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trimaran.cluster.core.events import LogCommitted
 from trimaran.cluster.runtime.ground.agent_door import NodeEnd
 
 
@@ -17,8 +18,10 @@ class FakeAgent:
     def post(self, event: object) -> None:
         self.posted.append(event)
 
-    def on_recorded(self, position: int) -> None:
+    def on_recorded(self, position: int, committed: LogCommitted | None) -> None:
         self.recorded.append(position)
+        if committed is not None:
+            self.posted.append(committed)
 
     def terminate(self, error: BaseException | None) -> None:
         self.failures.append(error)

@@ -109,6 +109,7 @@ class FakeParts:
         self.time = 0
         self.began_ns = self.ended_ns = 0
         self.has_pending_digests = False
+        self.stages = None
         self.on_mended = self.journal.append
         self.on_field_differed = self.journal.append
         self.on_deliver: Callable[[], object] = lambda: None

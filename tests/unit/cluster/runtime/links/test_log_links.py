@@ -257,13 +257,14 @@ class Follower:
             cluster_id=lambda: CLUSTER_ID,
             audit=self.audit.audit,
             on_frames=self._on_frames,
-            on_commit=lambda leadership_term_id, position: self.commits.append((leadership_term_id, position)),
             on_image=self.images.append,
             on_closed=lambda session_id, reason: self.closed.append((session_id, reason)),
         )
 
-    def _on_frames(self) -> None:
+    def _on_frames(self, committed: tuple[int, int] | None) -> None:
         self.frame_count += 1
+        if committed is not None:
+            self.commits.append(committed)
 
     def make_image(self) -> LogImage:
         return self.subscription._make_image(let_in(self.gate, Purpose.LOG))
@@ -365,17 +366,6 @@ async def test_image_tells_of_the_commit_once_what_came_with_it_is_recorded(foll
 
     assert b"".join(follower.log_buffer.chunks_from(0)) == log
     assert (follower.frame_count, follower.commits) == (1, [(5, 128)])
-
-
-async def test_commit_is_not_told_of_once_the_image_is_dropped(follower: Follower) -> None:
-    """What was received may end the term, and with it the link."""
-    image, _ = follower.connect()
-    follower.open(join_position=0)
-    image._on_frames = follower.subscription.disconnect
-
-    receive(image, encode_commit_frame(5, 64) + sent(20))
-
-    assert follower.commits == []
 
 
 async def test_closing_drops_every_connection_also_one_that_is_just_being_made(follower: Follower) -> None:

@@ -136,7 +136,7 @@ async def test_recording_that_has_failed_meanwhile_is_told_and_not_synced() -> N
         record(me)
         me.disk.on_operation = failing(OSError(28, "No space left on device"), "pwrite")
         me.append(1)
-        me.control._on_frames()
+        me.control._on_frames(None)
         assert len(me.failures) == 2  # the recording's word, and that of who was appending
 
         await until(lambda: len(me.failures) > 2)
