@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from random import Random
 
 import pytest
 
 from tests.unit.client.dialogue import MS, SECOND
 from tests.unit.client.fake_member import egress_frames, session_event
-from tests.unit.client.protocol.test_requests import Asked, Requester, answering
+from tests.unit.client.protocol.test_requests import NEVER, Asked, Requester, answering
 from tests.waiting import patient
 from trimaran.client import (
     ClientConfig,
@@ -18,6 +20,7 @@ from trimaran.client import (
     RequestIndeterminateError,
     SyncClusterClient,
 )
+from trimaran.client.protocol.requests import RequestBatch
 from trimaran.service_api.errors import ClusterTimeoutError, LocalProtocolError, SessionClosedError
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE, RequestCode
 from trimaran.service_api.wire.session import EventCode
@@ -298,3 +301,124 @@ class TestShell:
 
         async with answering() as cluster:
             assert await asyncio.to_thread(use, cluster.endpoints) == [b"1", b"2"]
+
+
+class Server:
+    """What a cluster does with the requests of a session: it runs each once, in order, and keeps the replies."""
+
+    WINDOW = 6
+    """Replies that it keeps: fewer than the client sends, so that it refuses some for now."""
+
+    def __init__(self) -> None:
+        self.ran: list[bytes] = []
+
+    def answer(self, asked: Asked) -> tuple[int, int, bytes]:
+        """Return the number, the code and the reply."""
+        if asked.sequence > len(self.ran) + 1:
+            return asked.sequence, RequestCode.OUT_OF_ORDER, b""
+        if asked.sequence == len(self.ran) + 1:
+            if asked.sequence - asked.acknowledged > self.WINDOW:
+                return asked.sequence, RequestCode.WINDOW_EXCEEDED, b""
+            self.ran.append(asked.payload)
+        assert self.ran[asked.sequence - 1] == asked.payload
+        return asked.sequence, RequestCode.REPLY, b"reply to " + asked.payload
+
+
+class Story:
+    """A session with such a server, in which anything happens that may, by a seeded generator."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.requester = Requester(request_window_count=8, request_window_bytes=200, outgoing_window_bytes=900)
+        self.server, self.leader = Server(), 0
+        self.answers: list[tuple[int, int, bytes]] = []
+        self.made: list[tuple[asyncio.Future[bytes] | RequestBatch, list[bytes]]] = []
+        self.withdrawn: list[bytes] = []
+        self.payloads = (b"%d " % number * self.random.choice((1, 1, 1, 9)) for number in range(1 << 20))
+
+    def step(self) -> None:
+        random, requester = self.random, self.requester
+        match random.choice("aaabbbxxxxxddddddddclw"):
+            case "a":
+                payload, timeout_ns = next(self.payloads), random.choice((NEVER, 30 * MS))
+                self.made.append((requester.ask(payload, timeout_ns=timeout_ns), [payload]))
+            case "b":
+                payloads = [next(self.payloads) for _ in range(random.randint(1, 20))]
+                batch = requester.ask_many(*payloads, timeout_ns=random.choice((NEVER, 30 * MS)))
+                self.made.append((batch, payloads))
+            case "x":
+                self.exchange()
+            case "d":
+                self.deliver(random.randint(1, 8))
+            case "c" if self.made:
+                waiter, payloads = random.choice(self.made)
+                if isinstance(waiter, RequestBatch) and not waiter.future.done():
+                    self.withdrawn += payloads[waiter.sent_count :]
+                (waiter.future if isinstance(waiter, RequestBatch) else waiter).cancel()
+                requester.window.withdraw(waiter)
+            case "l":
+                self.answers.clear()
+                self.leader = (self.leader + random.randint(1, 2)) % 3
+                requester.asked(self.leader)
+                requester.elect(self.leader)
+            case "w":
+                requester.dialogue.wait(10 * MS)
+
+    def exchange(self) -> None:
+        """Let the server have what was sent; it may lose the end."""
+        asked = self.requester.asked(self.leader)
+        self.requester.window.pump()
+        self.answers += map(self.server.answer, asked)
+
+    def deliver(self, count: int) -> None:
+        """Let some answers arrive, in one piece; now and then replies come in another order, or again.
+
+        A refusal comes after the replies before it: one connection brings both.
+        """
+        taken, self.answers = self.answers[:count], self.answers[count:]
+        if all(code == RequestCode.REPLY for _, code, _ in taken):
+            if self.random.random() < 0.1:
+                self.random.shuffle(taken)
+            if self.random.random() < 0.1:
+                self.answers = taken[:2] + self.answers
+        ids = self.requester.term, 7, 0
+        frames = (
+            egress_frames(REQUEST_HEADER.pack(*REQUEST_MESSAGE, *ids, sequence, code) + reply)
+            for sequence, code, reply in taken
+        )
+        self.requester.dialogue.feed(self.leader, b"".join(frames))
+        self.requester.window.pump()
+
+    def outcomes(self) -> Iterator[tuple[bytes, bytes | BaseException]]:
+        """Iterate over the payloads whose callers were told, with what they were told."""
+        for waiter, payloads in self.made:
+            if isinstance(waiter, RequestBatch):
+                if not waiter.future.cancelled():
+                    yield from zip(payloads, waiter.outcomes, strict=True)
+            elif not waiter.cancelled():
+                yield payloads[0], waiter.exception() or waiter.result()
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_whatever_happens_each_runs_once_and_its_caller_is_told_the_truth(seed: int) -> None:
+    story = Story(seed)
+    for _ in range(300):
+        story.step()
+    for _ in range(1000):
+        story.exchange()
+        story.deliver(100)
+        if not story.requester.window.outstanding() and not story.requester.window.has_unsent:
+            break
+
+    ran = story.server.ran
+    begun = [payload for _, payloads in story.made for payload in payloads]
+    assert len({*ran}) == len(ran)
+    assert not {*ran} & {*story.withdrawn}
+    assert ran == [payload for payload in begun if payload in {*ran}]
+    for payload, told in story.outcomes():
+        if isinstance(told, RequestIndeterminateError):
+            assert await told.resolve() == b"reply to " + payload
+        elif isinstance(told, RejectedError):
+            assert payload not in ran
+        else:
+            assert told == b"reply to " + payload
