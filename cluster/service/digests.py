@@ -250,7 +250,7 @@ class _StateHashing:
         self._spent_ns += self._paused_ns - begin_ns
         if not is_done:
             return None
-        found = _Found(self._log_position, *digest_fields(self._pending.fields, self._service.state_types))
+        found = _Found(self._log_position, *_digest_fields(self._pending.fields, self._service.state_types))
         self._pending = None
         self._note_done(self._spent_ns)
         return found
@@ -345,7 +345,7 @@ def digest_state(value: object, types: Mapping[str, bytes]) -> tuple[bytes, str,
     return _digest(whole), describe_value(value, len(whole)), state_fields
 
 
-def digest_fields(
+def _digest_fields(
     found: Mapping[str, DigestedField], types: Mapping[str, bytes]
 ) -> tuple[bytes, str, list[FieldDigest]]:
     """Return of the fields that a service has digested by itself what `digest_state` does of a value."""
