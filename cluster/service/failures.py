@@ -138,8 +138,8 @@ class FixedHeadroom:
             sys.setrecursionlimit(1)  # the interpreter says how deep the stack is where a limit is too low
         except RecursionError as error:
             text = error.args[0]
-            depth = _DEPTHS.get(text)
-            if depth is None:
+            depth = _DEPTHS.get(text, 0)
+            if not depth:
                 depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
         sys.setrecursionlimit(depth + self._headroom)
 

@@ -240,7 +240,7 @@ class TestShell:
             many, one, last = await asyncio.gather(*several)
 
             assert await client.request_many([]) == []
-            assert await client.request_many(iter([bytearray(b"a"), memoryview(b"b")])) == [b"a", b"b"]
+            assert await client.request_many(iter((bytearray(b"a"), memoryview(b"b")))) == [b"a", b"b"]
         assert many == numbers(0, 5000)
         assert (one, last) == (b"one", [b"x"])
         assert cluster.leader_member.payloads == [*numbers(0, 5000), b"one", b"x", b"a", b"b"]
@@ -407,7 +407,7 @@ async def test_whatever_happens_each_runs_once_and_its_caller_is_told_the_truth(
     for _ in range(1000):
         story.exchange()
         story.deliver(100)
-        if not story.requester.window.outstanding() and not story.requester.window.has_unsent:
+        if not story.requester.window.outstanding_count and not story.requester.window.has_unsent:
             break
 
     ran = story.server.ran
