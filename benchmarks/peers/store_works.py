@@ -162,7 +162,7 @@ class _Lock(_Work):
 
 
 class _Job(_Work):
-    """A job is sent, one is received, and it is done: whoever sent it."""
+    """A job is sent, the next one is received, which another worker may have sent, and acknowledged."""
 
     def operation(self, session: ClusterClient) -> Operation:
         queues = QueueClient(session)

@@ -88,7 +88,7 @@ class FakeGateway(ThreadingHTTPServer):
             self.leases.append(len(self.leases))
             return {"ID": str(self.leases[-1])}
         elif path == "/v3/lock/lock":
-            assert self.lock.acquire(timeout=10)
+            self.lock.acquire()
             return {"key": base64.b64encode(f"lock/{body['lease']}".encode()).decode()}
         elif path == "/v3/lock/unlock":
             assert body["key"]
