@@ -240,7 +240,8 @@ class TestShell:
             many, one, last = await asyncio.gather(*several)
 
             assert await client.request_many([]) == []
-            assert await client.request_many(iter([bytearray(b"a"), memoryview(b"b")])) == [b"a", b"b"]
+            others: list[bytearray | memoryview] = [bytearray(b"a"), memoryview(b"b")]
+            assert await client.request_many(iter(others)) == [b"a", b"b"]
         assert many == numbers(0, 5000)
         assert (one, last) == (b"one", [b"x"])
         assert cluster.leader_member.payloads == [*numbers(0, 5000), b"one", b"x", b"a", b"b"]
