@@ -25,6 +25,7 @@ TASK_OWNERS = {
     "client/ready_made/locks.py": "renewals, which release() joins, and releases; both end with the session",
     "service_api/net/transport.py": "makes a connection of what it accepted; ends by itself, wait_closed() joins it",
     "benchmarks/guard/stand_ins.py": "a loop, whose create_task this is",
+    "benchmarks/guard/request_paths.py": "the callers of a chunk, whose results it takes before the next one",
     "cluster/testing/simulation/world/machine.py": "the main task of a simulated process, which dies with it, unjoined",
 }
 """Who may make tasks without a TaskGroup or an ActivityScope, and why."""

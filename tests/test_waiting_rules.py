@@ -23,6 +23,7 @@ VIRTUAL_TIME: Final = (
     "unit/client/shared/test_session_pool.py",
     "unit/client/shared/test_shared_connection.py",
     "unit/client/test_reopening.py",
+    "unit/client/typed/test_call_many.py",
     "unit/client/test_silent_cluster.py",
     "unit/client/test_total_restart.py",
     "unit/client/typed/test_typed_client.py",

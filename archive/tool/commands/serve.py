@@ -27,7 +27,7 @@ from ....service_api.authorisation import AllowAll
 from ....service_api.cluster_id import parse_cluster_id
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ConfigurationError
-from ....service_api.log_writer import STANDARD_ERROR, LogWriter
+from ....service_api.log_lines import STANDARD_ERROR, LogLineWriter
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
@@ -120,7 +120,7 @@ def serve(
         recording_limit=connection_limit,
     )
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=LogWriter(STANDARD_ERROR)
+        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=LogLineWriter(STANDARD_ERROR, _report)
     )
     try:
         asyncio.run(_serve(directory, config, Endpoint(host, port), make_state, connection_limit))
@@ -132,6 +132,10 @@ def serve(
         _fail(str(error), EXIT_USAGE)
     except OSError as error:
         _fail(f"cannot serve: directory={directory} endpoint={host}:{port} {error}", EXIT_USAGE)
+
+
+def _report(event: str, **fields: object) -> None:
+    structlog.get_logger().error(event, **fields)
 
 
 async def _serve(

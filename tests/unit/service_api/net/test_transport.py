@@ -59,7 +59,7 @@ CALLS: Final = frozenset(
 MODULES: Final = frozenset({"http", "select", "selectors", "socket", "socketserver", "ssl", "urllib.request"})
 USERS_OF_SOCKET: Final = {"archive/spark/session.py", "cluster/testing/simulation/world/network.py"}
 """These use names of `socket` alone: whether a kind of socket exists, and which options a transport is given."""
-LOG_WRITER: Final = "service_api/log_writer.py"
+LOG_LINES: Final = "service_api/log_lines.py"
 """Asks whether a line can be written without waiting."""
 OUTSIDE_SEAM: Final = "service_api/tls/outside.py"
 """Dials servers that are none of the cluster's."""
@@ -94,7 +94,7 @@ def test_nothing_in_the_product_listens_or_dials_past_the_seam() -> None:
     assert {*past.pop(LOCAL_SEAM)} == {*past.pop(ADDRESS_SEAM)} == {"socket", "socket.socket"}
     assert {*past.pop(OUTSIDE_SEAM)} == {"ssl", "asyncio.open_connection"}
     assert {name: past.pop(name) for name in MAKERS_OF_CONTEXTS} == MAKERS_OF_CONTEXTS
-    assert past.pop(LOG_WRITER) == ["select"]
+    assert past.pop(LOG_LINES) == ["select"]
     assert {name: found for name, found in past.items() if found and name not in USERS_OF_SOCKET} == {}
     assert {name: past[name] for name in USERS_OF_SOCKET} == {name: ["socket"] for name in USERS_OF_SOCKET}
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections.abc import Callable
 from typing import Final
-
-import structlog
 
 STANDARD_ERROR: Final = 2
 """The descriptor itself, which stays where it is while `sys.stderr` may be replaced."""
@@ -29,23 +28,25 @@ _LOCK_TIMEOUT_S: Final = 1.0
 """A thread that holds the lock for longer stands still; the line of the thread that says so is written anyway."""
 
 
-class LogWriter:
+class LogLineWriter:
     """A logger that structlog calls with finished lines, from any thread.
 
     Lines that were lost since one succeeded are counted in `lost_count`.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, report: Callable[..., object]) -> None:
+        """Write to `descriptor`; `report` logs an event with its fields by name, and may call this writer again."""
         self._descriptor = descriptor
+        self._report = report
         self._lock = threading.Lock()
         self._is_line_open = False
         """A line was written in part; the next one begins a line of its own."""
         self.lost_count = 0
 
     def __repr__(self) -> str:
-        return f"<LogWriter descriptor={self._descriptor} lost_count={self.lost_count}>"
+        return f"<LogLineWriter descriptor={self._descriptor} lost_count={self.lost_count}>"
 
-    def __call__(self, *args: object) -> LogWriter:
+    def __call__(self, *args: object) -> LogLineWriter:
         """Be the factory that structlog asks for a logger."""
         return self
 
@@ -60,9 +61,9 @@ class LogWriter:
             if is_locked:
                 self._lock.release()
         if reason is None and lost_before:
-            structlog.get_logger().warning("log.lines_lost", line_count=lost_before)
+            self._report("log.lines_lost", line_count=lost_before)
         elif reason is not None and not lost_before:
-            structlog.get_logger().error("log.write_failed", error=reason)
+            self._report("log.write_failed", error=reason)
 
     debug = info = warning = error = critical = exception = msg
 

@@ -9,11 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from tests.waiting import patient
-from trimaran.service_api.log_writer import LogWriter
+from trimaran.service_api.log_lines import LogLineWriter
+
+
+class Reports(list[tuple[str, dict[str, object]]]):
+    """What was reported, in order."""
+
+    def __call__(self, event: str, **fields: object) -> None:
+        self.append((event, fields))
+
+
+@pytest.fixture
+def reports() -> Reports:
+    return Reports()
 
 
 @pytest.fixture
@@ -29,12 +39,12 @@ def pipe() -> Iterator[tuple[int, int]]:
             assert descriptor == read  # a test has closed it
 
 
-def test_lines_of_any_length_arrive_whole_and_in_order(tmp_path: Path) -> None:
+def test_lines_of_any_length_arrive_whole_and_in_order(tmp_path: Path, reports: Reports) -> None:
     path = tmp_path / "log"
     lines = ["short", "long " * 5000, "umlaut ü, and half a surrogate \ud800", "last"]
 
     with path.open("wb") as file:
-        writer = LogWriter(file.fileno())
+        writer = LogLineWriter(file.fileno(), reports)
         for line in lines:
             writer.msg(line)
 
@@ -42,53 +52,50 @@ def test_lines_of_any_length_arrive_whole_and_in_order(tmp_path: Path) -> None:
     assert writer.lost_count == 0
 
 
-def test_a_reader_that_is_gone_is_told_once(pipe: tuple[int, int]) -> None:
+def test_a_reader_that_is_gone_is_told_once(pipe: tuple[int, int], reports: Reports) -> None:
     read, write = pipe
     os.close(read)
-    writer = LogWriter(write)
+    writer = LogLineWriter(write, reports)
 
-    with capture_logs() as logged:
-        for _ in range(3):
-            writer.msg("line")
+    for _ in range(3):
+        writer.msg("line")
 
     assert writer.lost_count == 3
-    assert [(line["event"], line["log_level"]) for line in logged] == [("log.write_failed", "error")]
+    assert [event for event, _ in reports] == ["log.write_failed"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
-def test_a_full_disk_raises_nothing() -> None:
-    with open("/dev/full", "wb", buffering=0) as full, capture_logs() as logged:
-        LogWriter(full.fileno()).msg("line")
+def test_a_full_disk_raises_nothing(reports: Reports) -> None:
+    with open("/dev/full", "wb", buffering=0) as full:
+        LogLineWriter(full.fileno(), reports).msg("line")
 
-    assert "No space left" in logged[0]["error"]
+    assert "No space left" in str(reports[0][1]["error"])
 
 
-def test_a_pipe_that_nobody_reads_is_waited_for_once_and_used_again(pipe: tuple[int, int]) -> None:
+def test_a_pipe_that_nobody_reads_is_waited_for_once_and_used_again(pipe: tuple[int, int], reports: Reports) -> None:
     read, write = pipe
-    writer = LogWriter(write)
+    writer = LogLineWriter(write, reports)
 
-    with capture_logs() as logged:
-        for _ in range(200):
-            writer.msg("x" * 99)
-        first = os.read(read, 4096)
-        writer.msg("after")
+    for _ in range(200):
+        writer.msg("x" * 99)
+    first = os.read(read, 4096)
+    writer.msg("after")
 
     lost = 200 - first.count(b"\n")
     assert lost > 0
     assert os.read(read, 4096) == b"after\n"
-    assert [line["event"] for line in logged] == ["log.write_failed", "log.lines_lost"]
-    assert logged[1]["line_count"] == lost
+    assert [event for event, _ in reports] == ["log.write_failed", "log.lines_lost"]
+    assert reports[1][1] == {"line_count": lost}
     assert writer.lost_count == 0
 
 
-def test_a_line_after_half_a_line_begins_anew(pipe: tuple[int, int]) -> None:
+def test_a_line_after_half_a_line_begins_anew(pipe: tuple[int, int], reports: Reports) -> None:
     read, write = pipe
-    writer = LogWriter(write)
+    writer = LogLineWriter(write, reports)
 
-    with capture_logs():
-        writer.msg("x" * 5000)
-        os.read(read, 4096)
-        writer.msg("after")
+    writer.msg("x" * 5000)
+    os.read(read, 4096)
+    writer.msg("after")
 
     assert os.read(read, 4096) == b"\nafter\n"
 
@@ -97,28 +104,24 @@ def test_the_notice_that_lines_are_lost_is_no_endless_loop(pipe: tuple[int, int]
     """It is a line of the log itself."""
     read, write = pipe
     os.close(read)
-    writer = LogWriter(write)
     seen: list[str] = []
 
-    def tap(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-        seen.append(event["event"])
-        return event
+    def report(event: str, **fields: object) -> None:
+        seen.append(event)
+        writer.msg(event)
 
-    structlog.configure(processors=[tap, structlog.processors.JSONRenderer()], logger_factory=writer)
-    try:
-        structlog.get_logger().info("node.started")
-    finally:
-        structlog.reset_defaults()
+    writer = LogLineWriter(write, report)
+    writer.msg("node.started")
 
-    assert seen == ["node.started", "log.write_failed"]
+    assert seen == ["log.write_failed"]
     assert writer.lost_count == 2
 
 
-def test_a_thread_that_stands_still_within_a_line_keeps_no_other_line(tmp_path: Path) -> None:
+def test_a_thread_that_stands_still_within_a_line_keeps_no_other_line(tmp_path: Path, reports: Reports) -> None:
     """The last line of a member that hangs comes from another thread."""
     path = tmp_path / "log"
     with path.open("wb") as file:
-        writer = LogWriter(file.fileno())
+        writer = LogLineWriter(file.fileno(), reports)
         with writer._lock:
             thread = threading.Thread(target=writer.msg, args=("node.hung",))
             thread.start()
