@@ -145,8 +145,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
         lambda accepted, setup: None,
         open_image,
         lambda image, reason: None,
-        lambda: None,
-        lambda term_id, position: committed.append((term_id, position)),
+        lambda said: None if said is None else committed.append(said),
     )
     transport = FakeTransport()
     image.connection_made(transport)
