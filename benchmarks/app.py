@@ -102,6 +102,11 @@ COMMANDS: Final = {
         "Many sessions: to open them, to hold them, and until the next leader has answered all.",
         "print_cases",
     ),
+    "memory": CommandRow(
+        *(_GROWTH, "scenarios.memory", "MemoryParameters"),
+        "Resident memory of members by sessions, keys, queued jobs and messages, beside etcd's and Redis'.",
+        "print_memory",
+    ),
     "groups": CommandRow(
         *(_GROWTH, "scenarios.groups", "GroupsParameters"),
         "One, two and four groups with the same number of messages in flight.",

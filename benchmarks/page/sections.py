@@ -458,6 +458,61 @@ def _group_rows(report: Report) -> dict[int, Report]:
     return {int(count): report[f"{count} groups," if count != "1" else "1 group,"] for count in report["runs"]}
 
 
+def _say_stops(report: Report) -> str:
+    longest_ms = max(max(row["leader_ms"], row["follower_ms"]) for row in report["rows"])
+    return f"The longest turn of a loop, by cause: {longest_ms:g} ms at most"
+
+
+def _stops(report: Report) -> Blocks:
+    parameters = report["parameters"]
+    yield (
+        "The processor time of a member's loop between two ticks of a millisecond, the longest while something is done "
+        f"beside {parameters['rate']:,.0f} messages a second: {parameters['orders']:,} orders are the state, and "
+        f"{words.count(parameters['sessions'], 'session')} make a storm; {measured_at(report['environment'])}. "
+        f"{again('stops', 'stops.json')}\n"
+    )
+    yield table(
+        ("cause", "leader", "a follower", f"at most {report['target_ms']:g} ms"),
+        [
+            (
+                row["what"],
+                f"{row['leader_ms']:g} ms",
+                f"{row['follower_ms']:g} ms",
+                "reached" if row["reached"] else "not reached",
+            )
+            for row in report["rows"]
+        ],
+    )
+
+
+def _say_memory(report: Report) -> str:
+    return f"Resident memory of a member: {report['rows'][0]['leader_bytes'] / (1 << 20):,.0f} MiB with one session"
+
+
+def _resident_memory(report: Report) -> Blocks:
+    yield (
+        "Resident memory by the kernel's count, with what each session, key or job costs beside its own bytes; keys of "
+        "16 bytes, values and jobs of 32. Memory after each round of messages says whether it is flat. "
+        f"{measured_at(report['environment'])}. {again('memory', 'memory.json')}\n"
+    )
+    yield table(
+        ("what", "leader", "a follower", "each"),
+        [
+            (row["what"], f"not measured: {row['missing']}", "", "")
+            if "missing" in row
+            else (
+                row["what"],
+                *(f"{row[name] / (1 << 20):,.1f} MiB" if name in row else "" for name in _RESIDENT),
+                "" if row["each_bytes"] is None else f"{row['each_bytes']:,} bytes",
+            )
+            for row in report["rows"]
+        ],
+    )
+
+
+_RESIDENT: Final = ("leader_bytes", "follower_bytes")
+
+
 def _say_groups(report: Report) -> str:
     said = ", ".join(f"{count}: {row['messages_per_s']:,.0f}/s" for count, row in _group_rows(report).items())
     return f"Groups on {report['environment']['cores']} cores: {said}; and a model of more cores"
@@ -898,6 +953,8 @@ SECTIONS: Final = (
     PageSection("opening.json", "Opening sessions and losing the leader", _say_openings, _openings),
     PageSection("fairness.json", "A greedy session beside modest ones", _say_fairness, _fairness),
     PageSection("tails.json", "Steady tails", say_tails, write_tails),
+    PageSection("stops.json", "Stops of the loop", _say_stops, _stops),
+    PageSection("memory.json", "Memory", _say_memory, _resident_memory),
     PageSection("scan.json", "How cost grows", _always("With payload, messages in flight, members, log length"), _scan),
     PageSection("compare.json", "Beside others", _always("etcd, ZooKeeper, NATS JetStream, PySyncObj"), _comparison),
     PageSection(

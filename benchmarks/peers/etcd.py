@@ -6,6 +6,8 @@ import base64
 import json
 import re
 import urllib.request
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from statistics import quantiles
 from typing import Any, Final, NamedTuple
@@ -29,6 +31,8 @@ from .peer import (
 )
 
 _TIMEOUT_S: Final = 120.0
+_PUTS_IN_TRANSACTION: Final = 128
+"""Its limit, unless it is told otherwise."""
 _STREAMS_LIMIT: Final = 256
 """Requests in flight on one connection of h2load: with 64 or 16, and so more connections, etcd does 5 to 15 % less."""
 
@@ -158,6 +162,17 @@ class Etcd:
                 self.leader_port = port
         return self.leader_port != 0
 
+    def put_keys(self, keys: Iterable[bytes], value: bytes) -> None:
+        """Put keys with one value, as many in a transaction as it takes.
+
+        Raises:
+            OSError: the leader does not answer.
+        """
+        left, encoded = iter(keys), base64.b64encode(value).decode()
+        while part := [*islice(left, _PUTS_IN_TRANSACTION)]:
+            puts = [{"requestPut": {"key": base64.b64encode(key).decode(), "value": encoded}} for key in part]
+            _call(self.leader_port, "/v3/kv/txn", {"success": puts})
+
     def revision(self) -> int:
         """How often the store has changed."""
         found = _call(self.leader_port, "/v3/kv/range", {"key": base64.b64encode(STORE_KEY).decode()})
@@ -220,7 +235,7 @@ class EtcdTransactions(Etcd):
     _path = "/etcdserverpb.KV/Txn"
 
     def _request(self, payload: int, inflight: int) -> tuple[bytes, int]:
-        count = min(128, inflight)
+        count = min(_PUTS_IN_TRANSACTION, inflight)
         return _puts_together(payload, count), count
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import socket
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ _TIMEOUT_S: Final = 120.0
 _SET: Final = ("-t", "set")
 _GET: Final = ("-t", "get")
 _PIPELINE: Final = 16
+_PUT_AT_ONCE: Final = 500
 _CLIENTS_LIMIT: Final = 15_000
 """Its own default is 10,000."""
 
@@ -70,6 +73,23 @@ class Redis:
         pipeline = min(_PIPELINE, inflight) if inflight >= 2 * _PIPELINE else 1
         return self._benchmark(_SET, inflight // pipeline, pipeline, messages, payload)
 
+    def put_keys(self, keys: Iterable[bytes], value: bytes) -> None:
+        """Set keys to one value, some hundred commands at a time.
+
+        Raises:
+            ClusterError: one was refused.
+        """
+        with socket.create_connection(("127.0.0.1", self._port), timeout=_TIMEOUT_S) as connection:
+            left = iter(keys)
+            while part := [*islice(left, _PUT_AT_ONCE)]:
+                connection.sendall(b"".join(_set_command(key, value) for key in part))
+                answer = b""
+                while answer.count(b"\r\n") < len(part):
+                    received = connection.recv(1 << 16)
+                    answer += received
+                    if not received or b"-" in answer:
+                        raise ClusterError(f"Redis did not set {len(part)} keys: {answer[-200:]!r}")
+
     def set_one_key(self, connections: int, count: int, payload: int) -> Measured:
         """Let redis-benchmark set one key so often, with one command in flight on each connection."""
         return self._benchmark(_SET, connections, 1, count, payload)
@@ -94,6 +114,12 @@ class Redis:
         with socket.create_connection(("127.0.0.1", self._port), timeout=2) as connection:
             connection.sendall(b"PING\r\n")
             return connection.recv(64).startswith(b"+PONG")
+
+
+def _set_command(key: bytes, value: bytes) -> bytes:
+    """Encode SET. Source: Redis serialization protocol, arrays of bulk strings."""
+    words = (b"SET", key, value)
+    return b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
 class RedisKv(Redis):

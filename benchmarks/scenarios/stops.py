@@ -118,7 +118,7 @@ class _Stage:
         took_s = time.time() - begin_s
         await asyncio.sleep(_AFTER_S)
         longest = {
-            member_id: _longest_ms(RigMemberLog(self.cluster.log_path_of(member_id)), begin_s, time.time())
+            member_id: longest_ms(RigMemberLog(self.cluster.log_path_of(member_id)), begin_s, time.time())
             for member_id in range(self.parameters.members)
         }
         leader_ms = longest.pop(leader_id)
@@ -133,7 +133,7 @@ class _Stage:
         )
 
 
-def _longest_ms(log: RigMemberLog, begin_s: float, end_s: float) -> float:
+def longest_ms(log: RigMemberLog, begin_s: float, end_s: float) -> float:
     """Find the longest turn that a member wrote of in a time; 0 if it wrote of none."""
     turns = (event for event in log.events(TURN_EVENT) if begin_s <= event_time_s(event) <= end_s)
     return round(max((event["busy_us"] for event in turns), default=0) / 1e3, 1)

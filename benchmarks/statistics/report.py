@@ -101,6 +101,6 @@ def print_figures(report: Report) -> None:
             continue
         if isinstance(value, dict):
             rows.update({f"{name} {key}": f"{n:,}" for key, n in value.items() if isinstance(n, int | float)})
-        else:
+        elif value is not None:  # what was not counted, such as syncs at file sync level 0
             rows[name] = value if isinstance(value, str) else f"{value:,}"
     print_table(f"{report['scenario']}: {', '.join(told)}", rows)

@@ -134,18 +134,22 @@ class FixedHeadroom:
         self._before = sys.getrecursionlimit()
         if not self._headroom:
             self._headroom = self._before
+        text = ""
         try:
             sys.setrecursionlimit(1)  # the interpreter says how deep the stack is where a limit is too low
         except RecursionError as error:
             text = error.args[0]
-            depth = _DEPTHS.get(text, 0)
-            if not depth:
-                depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
-        sys.setrecursionlimit(depth + self._headroom)
+        sys.setrecursionlimit((_DEPTHS.get(text) or _read_depth(text)) + self._headroom)
 
     def leave(self) -> None:
         """What follows has the limit that it had before."""
         sys.setrecursionlimit(self._before)
+
+
+def _read_depth(text: str) -> int:
+    """Read how deep the stack is from what the interpreter says of it, and remember it."""
+    depth = _DEPTHS[text] = int(text.partition(" depth ")[2].partition(":")[0])
+    return depth
 
 
 _DEPTHS: Final[dict[str, int]] = {}

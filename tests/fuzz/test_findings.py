@@ -203,7 +203,7 @@ def test_padding_that_is_announced_takes_no_memory_before_it_comes() -> None:
             lambda accepted, setup: None,
             lambda image: image.open(receiver, join_position=None),
             lambda image, reason: None,
-            lambda reached: None,
+            lambda committed: None,
         )
         image.connection_made(FakeTransport())
         receive(image, setup.encode())

@@ -114,9 +114,10 @@ async def _wait_delivered(cluster: SystemCluster, client: ClusterClient) -> None
 
 async def _wait_without_sessions(cluster: SystemCluster) -> None:
     """Wait until every member has delivered the last close, which the leader confirms before it is in any file."""
+    limit_s = patient(TIMEOUT_S)
     for member in cluster.running:
         await wait_for_status(
-            cluster.processes, member.member_id, lambda status: status.session_count == 0, time_limit_s=TIMEOUT_S
+            cluster.processes, member.member_id, lambda status: not status.session_count, time_limit_s=limit_s
         )
 
 

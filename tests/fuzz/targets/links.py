@@ -145,7 +145,7 @@ def _receive_log(flags: int, piece_length: int, stream: bytes) -> None:
         lambda accepted, setup: None,
         open_image,
         lambda image, reason: None,
-        lambda reached: None if reached is None else committed.append(reached),
+        lambda said: None if said is None else committed.append(said),
     )
     transport = FakeTransport()
     image.connection_made(transport)

@@ -21,10 +21,12 @@ from trimaran.benchmarks.rig.meter import Usage, usage_report
 from trimaran.benchmarks.scenarios.failover import steps_before_reply
 from trimaran.benchmarks.scenarios.opening import Case, _Reading
 from trimaran.benchmarks.scenarios.snapshots import longest_gap
+from trimaran.benchmarks.scenarios.stops import longest_ms
 from trimaran.benchmarks.scenarios.stream import summarize
 from trimaran.benchmarks.scenarios.stream_query import write_batch
+from trimaran.benchmarks.services.turns import TURN_EVENT
 from trimaran.benchmarks.statistics.histogram import Histogram
-from trimaran.benchmarks.statistics.report import percentile_curve
+from trimaran.benchmarks.statistics.report import percentile_curve, print_figures
 from trimaran.benchmarks.tails.moments import HOST, INSIDE, LATE, OTHERS, SHARED, Sample, cause_of, judge_moments
 from trimaran.benchmarks.tails.open_loop import summary
 from trimaran.benchmarks.tails.watching import counted_between
@@ -42,6 +44,33 @@ def test_a_curve_of_percentiles_ends_where_one_latency_is_left() -> None:
     assert curve["50"] == pytest.approx(500, rel=0.01)
     assert list(curve.values()) == sorted(curve.values())
     assert curve["100"] == 999.0
+
+
+def test_a_figure_that_was_not_counted_is_left_out_where_a_report_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An echo at file sync level 0 has no messages per sync."""
+    print_figures({"scenario": "echo", "parameters": {}, "messages": 7, "messages_per_sync": None})
+
+    printed = capsys.readouterr().out
+    assert "7" in printed
+    assert "messages_per_sync" not in printed
+
+
+def test_the_longest_turn_of_a_cause_is_one_that_ended_in_its_time(tmp_path: Path) -> None:
+    path = tmp_path / "member-0.log"
+    turns = ((0, 40_000), (10, 7_300), (20, 3_000), (50, 50_000))
+    path.write_text(
+        "".join(
+            json.dumps({"event": TURN_EVENT, "busy_us": busy_us, "timestamp": f"2026-11-30T12:00:{at_s:02}+00:00"})
+            + "\n"
+            for at_s, busy_us in turns
+        )
+    )
+    begin_s = datetime(2026, 11, 30, 12, 0, 5, tzinfo=UTC).timestamp()
+
+    assert longest_ms(RigMemberLog(path), begin_s, begin_s + 30) == 7.3
+    assert longest_ms(RigMemberLog(path), begin_s + 20, begin_s + 30) == 0
 
 
 def test_usage_is_a_difference_and_what_is_unknown_stays_unknown() -> None:

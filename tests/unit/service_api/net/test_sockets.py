@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.waiting import within
+from tests.waiting import wait_until, within
 from trimaran.service_api.endpoint import Endpoint
 from trimaran.service_api.net import sockets, transport
 from trimaran.service_api.net.connection_gate import ConnectionGate
@@ -77,6 +77,14 @@ async def test_an_address_that_stays_in_use_is_refused_in_the_end(monkeypatch: p
         await open_listening_sockets(Endpoint("127.0.0.1", port), backlog=1, on_bound=lambda _: None)
 
 
+def is_free(port: int) -> bool:
+    try:
+        with listening("127.0.0.1", port):
+            return True
+    except OSError:
+        return False
+
+
 @contextmanager
 def connected_to_itself() -> Iterator[socket.socket]:
     """The connection of a dial that the kernel gave the very port that it dialled."""
@@ -101,14 +109,11 @@ def test_a_dial_that_reaches_itself_is_refused_and_gives_the_port_back(
         monkeypatch.setattr(transport, "connect_any", connect)
         with pytest.raises(ConnectionRefusedError):
             await SOCKETS.dial(Purpose.LOG, Endpoint("localhost", 1), asyncio.Protocol)
-        await asyncio.sleep(0)  # the transport closes its socket in the next turn
-        await asyncio.sleep(0)
+        await wait_until(lambda: is_free(port), timeout_s=10.0, what="the port to be free")
 
     with connected_to_itself() as sock:
         port = sock.getsockname()[1]
         run(dial(sock))
-        with listening("127.0.0.1", port):
-            pass
 
 
 def test_a_blocking_dial_that_reaches_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

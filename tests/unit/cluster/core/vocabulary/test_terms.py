@@ -365,6 +365,46 @@ def test_follower_delivers_what_is_committed_and_recorded() -> None:
     assert of(solo.feed(ev.Recorded(800)), fx.CommitAdvanced) == [fx.CommitAdvanced(736)]
 
 
+def test_follower_reports_before_it_delivers_what_came_with_the_frames_that_it_recorded() -> None:
+    solo = follower()
+
+    effects = solo.feed(ev.Recorded(736, ev.LogCommitted(1, 704)))
+
+    assert [type(effect) for effect in effects] == [fx.SendToMember, fx.CommitAdvanced]
+    assert of(effects, fx.CommitAdvanced) == [fx.CommitAdvanced(704)]
+
+
+def test_what_came_with_the_frames_of_another_term_is_not_taken() -> None:
+    solo = follower()
+
+    effects = solo.feed(ev.Recorded(736, ev.LogCommitted(2, 704)))
+
+    assert of(effects, fx.CommitAdvanced) == []
+
+
+def test_leader_notes_its_own_recording_without_a_step_while_nobody_else_has_more_than_is_committed() -> None:
+    solo = Solo().lead()
+    position = solo.ctx.log_buffer.append_position
+
+    assert solo.module.take_recorded(position, solo.now_ns)
+    effects = solo.feed(solo.append_position(1, position))
+
+    assert of(effects, fx.CommitAdvanced) == [fx.CommitAdvanced(position)]
+
+
+def test_leader_takes_a_step_for_its_own_recording_where_it_may_be_the_one_that_a_majority_lacks() -> None:
+    solo = Solo().lead()
+    position = solo.ctx.log_buffer.append_position
+    solo.feed(solo.append_position(1, position))
+
+    assert not solo.module.take_recorded(position, solo.now_ns)
+    assert of(solo.feed(ev.Recorded(position)), fx.CommitAdvanced) == [fx.CommitAdvanced(position)]
+
+
+def test_follower_takes_a_step_for_each_recording() -> None:
+    assert not follower().module.take_recorded(736, 0)
+
+
 def test_follower_takes_what_is_said_with_the_log_as_it_takes_the_message() -> None:
     solo = follower()
     solo.feed(ev.Recorded(800))
