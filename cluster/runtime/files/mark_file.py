@@ -128,7 +128,10 @@ class ClusterMarkFile:
             is_same_boot = any(known) and read_fully(disk, handle, BOOT_ID_LENGTH, BOOT_ID_POSITION) == known
             write_fully(disk, handle, data.ljust(BOOT_ID_POSITION, b"\0"), 0)
             file_length = MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
-            if disk.file_length(handle) != file_length:
+            if (found_length := disk.file_length(handle)) < file_length:
+                # Zeros, not a hole: when the disk is full, there is room to say so in the error log.
+                write_fully(disk, handle, bytes(file_length - found_length), found_length)
+            elif found_length > file_length:
                 disk.set_length(handle, file_length)
         except BaseException:
             disk.close_file(handle)

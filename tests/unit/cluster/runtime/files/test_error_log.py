@@ -194,3 +194,14 @@ def test_a_place_of_any_length_stays_one_error(tmp_path: Path) -> None:
 
     (error,) = read_errors(tmp_path / MARK_FILE_NAME)
     assert error.observation_count == 3
+
+
+def test_a_disk_that_is_full_has_room_for_the_error_that_says_so(tmp_path: Path) -> None:
+    """The file was sparse: the error that ended a member was not in its error log."""
+    mark_file = ClusterMarkFile.open(tmp_path, member_id=0, now_ms=0)
+    mark_file.close()
+
+    found = (tmp_path / MARK_FILE_NAME).stat()
+
+    assert found.st_size == MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
+    assert found.st_blocks * 512 >= found.st_size
