@@ -71,11 +71,11 @@ def _forget_stop_position(catalog: Path) -> None:
     catalog.write_bytes(data)
 
 
-async def _refusal(cluster: SystemCluster) -> str:
+async def _refusal(cluster: SystemCluster, exit_status: int = 2) -> str:
     """Start the member, which must refuse; gives the reason in its one message."""
     member = cluster.start(0)
     status = await member.wait_exit()
-    assert status == 2, member.text()
+    assert status == exit_status, member.text()
     assert not member.other_lines()
     (failed,) = member.events("node.failed")
     return str(failed["reason"])
@@ -145,10 +145,10 @@ async def test_a_damaged_frame_under_the_stop_position_is_never_delivered(cluste
 
 @pytest.mark.parametrize("endpoint", ["ingress", "consensus", "log", "catchup", "archive"])
 async def test_a_port_in_use_is_refused_by_name(cluster: SystemCluster, endpoint: str) -> None:
-    """Issue 2: a port in use is one clear line, whichever of the five it is."""
+    """A port in use is one clear line, whichever of the five it is, and a status with which a supervisor tries again."""
     offset = ("ingress", "consensus", "log", "catchup", "archive").index(endpoint)
     with socket.create_server(("127.0.0.1", cluster.processes.base_ports[0] + offset)) as taken:
-        line = await _refusal(cluster)
+        line = await _refusal(cluster, exit_status=1)
 
         assert endpoint in line
         assert f"127.0.0.1:{taken.getsockname()[1]}" in line
