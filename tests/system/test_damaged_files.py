@@ -145,7 +145,7 @@ async def test_a_damaged_frame_under_the_stop_position_is_never_delivered(cluste
 
 @pytest.mark.parametrize("endpoint", ["ingress", "consensus", "log", "catchup", "archive"])
 async def test_a_port_in_use_is_refused_by_name(cluster: SystemCluster, endpoint: str) -> None:
-    """A port in use is one clear line, whichever of the five it is, and a status with which a supervisor tries again."""
+    """A port in use is one clear line, whichever of the five it is; with status 1 a supervisor tries again."""
     offset = ("ingress", "consensus", "log", "catchup", "archive").index(endpoint)
     with socket.create_server(("127.0.0.1", cluster.processes.base_ports[0] + offset)) as taken:
         line = await _refusal(cluster, exit_status=1)
