@@ -480,6 +480,7 @@ MEMBER_RULES: Final = (
         ProblemKind.CLOCK_OFF,
         _find_clock_off,
         "correct its clock (`timedatectl`, `chronyc tracking`); until then it leaves elections to the other members",
+        is_ready=True,  # it serves its clients
     ),
     MemberRule(
         ProblemKind.DIVERGED,
