@@ -44,4 +44,5 @@ def test_two_processes_share_the_sessions_and_operations_of_a_store(tmp_path: Pa
 
     assert measured.messages_per_s > 0
     assert measured.client_cpu_us is not None
-    assert sorted(path.name for path in tmp_path.glob("kv-client-*.log")) == ["kv-client-0.log", "kv-client-1.log"]
+    names = sorted(path.name for path in tmp_path.glob("store-client-*.log"))
+    assert names == ["store-client-0.log", "store-client-1.log"]
