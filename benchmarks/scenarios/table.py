@@ -75,7 +75,8 @@ GOALS: Final = (
     Goal("64 in flight, level 1", "p99_us", "us", 5_000, False),
     Goal("1 in flight, level 0", "p50_us", "us", 180, False),
     Goal("1 in flight, level 1", "p50_us", "us", 350, False),
-    Goal("1 in flight, level 1", "p50_ratio", "x one round trip and two syncs", 1.2, False),
+    # The floor is of bare system calls; half of it again is for what client, leader and followers do in Python.
+    Goal("1 in flight, level 1", "p50_ratio", "x one round trip and two syncs", 1.5, False),
     Goal("open loop at half of peak, level 1", "p999_us", "us", 10_000, False),
     Goal("1 KiB, 1,024 in flight, level 1", "msgs_per_s", "msg/s", 100_000, True),
     Goal("request, exactly once, 1,024 in flight, level 1", "msgs_per_s", "req/s", 60_000, True),
