@@ -18,8 +18,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from ...archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
-from ...service_api.standard_streams import open_missing_streams
-from ...service_api.stop_signals import end_first_process_on_signals
+from ...service_api.process_start import end_first_process_on_signals, open_missing_streams
 
 
 class CliCommand(NamedTuple):

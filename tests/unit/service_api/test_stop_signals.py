@@ -16,7 +16,7 @@ from trimaran.service_api.stop_signals import on_stop_signal
 
 FIRST_PROCESS = """
 import signal, subprocess, sys
-from trimaran.service_api.stop_signals import end_first_process_on_signals
+from trimaran.service_api.process_start import end_first_process_on_signals
 end_first_process_on_signals()
 subprocess.Popen(["sh", "-c", f"kill -{sys.argv[1]} $PPID"])
 while True:
