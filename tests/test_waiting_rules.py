@@ -58,6 +58,8 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "set_up.py:reports": "how often a step is reported",
         "system/test_hostile_input.py:test_log_links_that_nobody_wants_do_not_displace_the_one_that_flows": "a pace",
         "system/test_hostile_input.py:test_members_outlive_noise_and_damaged_conversations": "a pace",
+        "system/test_paused_cluster.py:"
+        "test_calls_and_leases_end_while_every_member_stands_still": "the subject: it must be spent",
         "system/test_status.py:test_a_leader_that_stands_still_is_a_row_and_costs_no_more_than_its_time": "the subject",
     },
     "a sleep": {
