@@ -73,8 +73,8 @@ def check_directory(
     if not is_imported:
         check_cluster_mark((directory / "cluster" / "cluster-mark.dat").read_bytes(), faults, stopped=stopped)
         check_archive_mark((archive / "archive-mark.dat").read_bytes(), faults, stopped=stopped)
-    is_cut_off_learner = candidate_term_id == -1 and not stopped  # it takes part in a term before it votes
-    if not by_aeron and not is_cut_off_learner and terms and candidate_term_id < terms[-1].leadership_term_id:
+    has_no_vote = candidate_term_id == -1  # it follows a term before it may vote, and may stop in order meanwhile
+    if not by_aeron and not has_no_vote and terms and candidate_term_id < terms[-1].leadership_term_id:
         faults.append(f"node-state.dat: candidate_term_id={candidate_term_id} below {terms[-1]}")
     if faults:
         raise DirectoryFault(f"{directory}:\n  " + "\n  ".join(faults))

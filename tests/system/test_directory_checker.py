@@ -67,7 +67,7 @@ _DAMAGE: dict[str, Callable[[Path], None]] = {
     "next recording id": _change("archive/archive.catalog", 8, struct.pack("<q", 0)),
     "recording log of another term base": _change("cluster/recording.log", 16, struct.pack("<q", 64)),
     "recording log with a half entry": _append("cluster/recording.log", bytes(40)),
-    "candidate term below the last term": _change("cluster/node-state.dat", 24, struct.pack("<q", -1)),
+    "candidate term below the last term": _change("cluster/node-state.dat", 24, struct.pack("<q", -2)),
     "node state cut": lambda directory: _truncate(directory / "cluster/node-state.dat", 4096),
     "activity in the mark file": _change("cluster/cluster-mark.dat", 16, struct.pack("<q", 1)),
 }
