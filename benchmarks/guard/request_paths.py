@@ -32,7 +32,7 @@ from .stand_ins import (
 _SESSION_ID = 1
 _SEQUENCE = struct.Struct("<q")
 _FIRST_NUMBER = 1 << 20
-"""Of numbers that are all equally long in MessagePack."""
+"""The first of numbers that are all equally long in MessagePack."""
 
 Asks = Callable[[ClusterClient], Sequence[Coroutine[Any, Any, object]]]
 """Makes what a client's tasks run for one chunk."""

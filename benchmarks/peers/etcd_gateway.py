@@ -1,4 +1,4 @@
-"""What h2load cannot do of etcd: a watch beside puts, and a lock that is handed round.
+"""The operations of etcd that h2load has no way to do: a watch beside puts, and a lock that is handed round.
 
 An answer decides the next request there, so the load is in Python, on etcd's JSON gateway: HTTP/1.1 connections that
 stay open, a thread for each session. The gateway costs etcd an inner call by gRPC for each request, which our own rows
@@ -23,7 +23,7 @@ from ..statistics.histogram import Histogram
 from .peer import SCANNED_KEYS, STORE_KEY, Measured
 
 _Operation = Callable[[int], object]
-"""What a session does in one turn; it is given the number of the turn."""
+"""One turn of a session, which is given the number of the turn."""
 
 _TIMEOUT_S: Final = 60.0
 _LEASE_S: Final = 120

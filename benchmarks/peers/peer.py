@@ -57,7 +57,7 @@ class Measured:
 
 
 class StoreOperation(StrEnum):
-    """What clients of a key-value store do, and of what is built beside it. Puts and gets are of one key."""
+    """An operation on a key-value store, or on a lock or a queue beside it. Puts and gets are of one key."""
 
     PUT = "put"
     GET = "get"

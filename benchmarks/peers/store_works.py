@@ -1,4 +1,4 @@
-"""What the workers of a store's client do, over and over: one operation of each kind, as an application writes it.
+"""The operations that the workers of a store's client repeat: one of each kind, as an application writes it.
 
 All are of the session that a worker has; its workers share one client of the service, as in an application. A spare
 session of the process makes what there has to be before, and watches.

@@ -230,7 +230,7 @@ class SessionPool(ClosedAtExit):
             self._places.release()
 
     async def _settle(self, lendable: _Lendable) -> None:
-        """Wait for the outcome of requests; a session that somebody still reads is closed."""
+        """Wait for the outcome of requests; close a session whose messages are still being read."""
         cluster = lendable.cluster
         try:
             if lendable.is_read:

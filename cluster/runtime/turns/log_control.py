@@ -105,7 +105,7 @@ class LogControl:
         )
         self.stages: StageWatch | None = None
         self._committed: ev.LogCommitted | None = None
-        """What the leader said with the frames that are being recorded, until somebody is told of it."""
+        """The commit that the leader sent with the frames that are being recorded, until the core gets it."""
         self._watch(recording)
 
     def __repr__(self) -> str:
