@@ -67,7 +67,8 @@ COMMANDS: Final = {
     ),
     "typed": CommandRow(
         *(_LOAD, "scenarios.typed", "TypedParameters"),
-        "Requests as bytes, as classes, and with double execution: the cost of each.",
+        "Echoes, requests as bytes, as classes, in batches and with double execution: the cost of each layer.",
+        "print_cases",
     ),
     "tails": CommandRow(
         *(_LOAD, "tails.tails", "TailsParameters"),
@@ -152,6 +153,11 @@ COMMANDS: Final = {
         *(_TARGETS, "scenarios.table", "TableParameters"),
         "Every row of the targets: measured, target, reached.",
         "print_targets",
+    ),
+    "aeron": CommandRow(
+        *(_TARGETS, "scenarios.aeron", "AeronParameters"),
+        "Aeron's own Java in the same hour, where AERON_RIG names a build: echoes by depth and file sync level.",
+        "print_rows",
     ),
     "compare": CommandRow(
         *(_TARGETS, "scenarios.compare", "CompareParameters"),

@@ -1,10 +1,12 @@
-"""Typed: requests with bytes, with classes and with double execution in turn, each time on a cluster of its own.
+"""Typed: echoes, requests with bytes, with classes and with double execution in turn: the cost of each layer.
 
-Bytes and classes in batches, too.
+Requests with bytes and with classes in batches, too, where several are in flight. Each measurement has a cluster of its
+own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -12,34 +14,45 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ..machine.data_directory import data_directory, measurement_directory
+from ..machine.environment import describe
 from ..options import Payload, Rounds, SyncLevel
-from ..statistics.report import Report
-from .request import RequestParameters
-from .request import run as run_requests
+from ..statistics.report import Report, print_table, progress_line
+from . import echo, request
 
-_BATCH: Final = 256
+ECHO: Final = "echo"
+BYTES: Final = "bytes"
+BATCH: Final = 256
+_DEEP: Final = 1024
 
-_CASES: Final[dict[str, dict[str, Any]]] = {
-    "bytes": {},
+_CASES: Final[dict[str, Mapping[str, Any]]] = {
+    BYTES: {},
     "typed": {"is_typed": True},
     "doubled": {"is_typed": True, "node_settings": {"double_execution": "true"}},
-    "bytes_many": {"batch": _BATCH},
-    "typed_many": {"is_typed": True, "batch": _BATCH},
+    "bytes_many": {"batch": BATCH},
+    "typed_many": {"is_typed": True, "batch": BATCH},
 }
-"""What is measured, and what each has beside the parameters."""
+"""What is measured beside echoes, and what each has beside the parameters."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class TypedParameters:
     """Parameters of one run."""
 
-    inflight: Annotated[
-        int, typer.Option(min=1, help="Requests in flight, of callers that each make one call after another.")
-    ] = 1024
+    depths: Annotated[
+        tuple[int, ...],
+        typer.Option(min=1, help="Requests in flight, of callers that each make one call after another."),
+    ] = (1024, 64, 1)
     payload: Payload = 32
-    requests: Annotated[int, typer.Option(min=1, help="Requests of each run.")] = 200_000
+    requests: Annotated[
+        int, typer.Option(min=1, help="Requests of a run at the deepest; 1 in flight: a fortieth; else a half.")
+    ] = 200_000
     rounds: Rounds = 3
     file_sync_level: SyncLevel = 1
+
+    def count(self, depth: int) -> int:
+        """Return how many requests are measured with so many in flight."""
+        return max(depth, self.requests // (40 if depth == 1 else 1 if depth >= _DEEP else 2))
 
 
 def run(parameters: TypedParameters, *, directory: Path | None = None, keep: bool = False) -> Report:
@@ -48,27 +61,76 @@ def run(parameters: TypedParameters, *, directory: Path | None = None, keep: boo
     Raises:
         ClusterError: it could not be measured, or a request did not run exactly once.
     """
-    reports: dict[str, list[Report]] = {name: [] for name in _CASES}
-    for _ in range(parameters.rounds):
-        for name, found in reports.items():
-            told = RequestParameters(
-                inflight=parameters.inflight,
-                payload=parameters.payload,
-                requests=parameters.requests,
-                file_sync_level=parameters.file_sync_level,
-                **_CASES[name],
-            )
-            place = None if directory is None else directory / f"{name}-{len(found)}"
-            found.append(run_requests(told, directory=place, keep=keep))
-    rates = {name: median(each["requests_per_s"] for each in found) for name, found in reports.items()}
+    cases = {depth: [ECHO, *(case for case in _CASES if _fits(case, depth))] for depth in parameters.depths}
+    found: dict[int, dict[str, list[Report]]] = {depth: {case: [] for case in cases[depth]} for depth in cases}
+    total = parameters.rounds * sum(map(len, cases.values()))
+    done = 0
+    with data_directory(directory, "typed", keep=keep) as data_dir, progress_line(total) as progress:
+        environment = describe(data_dir)
+        for number in range(parameters.rounds):
+            for depth, names in cases.items():
+                for case in names:
+                    progress.describe(f"round {number + 1}/{parameters.rounds}: {case}, {depth:,} in flight")
+                    with measurement_directory(data_dir / f"{done}", keep=keep) as place:
+                        found[depth][case].append(_measure(parameters, case, depth, place / "cluster"))
+                    done += 1
+                    progress.update(done)
     return {
         "scenario": "typed",
-        "requests_per_s": {name: round(rate) for name, rate in rates.items()},
-        "percent_of_bytes": {name: round(100 * rate / rates["bytes"], 1) for name, rate in rates.items()},
-        "percent_of_bytes_many": round(100 * rates["typed_many"] / rates["bytes_many"], 1),
-        "p50_us": {name: median(each["p50_us"] for each in found) for name, found in reports.items()},
+        "depths": {str(depth): _row(reports) for depth, reports in found.items()},
         "rounds": parameters.rounds,
-        "runs": {name: [each["requests_per_s"] for each in found] for name, found in reports.items()},
         "parameters": asdict(parameters),
-        "environment": reports["bytes"][0]["environment"],
+        "environment": environment,
     }
+
+
+def print_cases(report: Report) -> None:
+    """Print a line for each measurement: its rate, and the share of that of echoes and of requests with bytes."""
+    for depth, row in report["depths"].items():
+        of_echo, of_bytes = row["percent_of_echo"], row["percent_of_bytes"]
+        lines = {
+            case: f"{rate:,}/s, {of_echo[case]:g} % of echo, {of_bytes[case]:g} % of bytes"
+            for case, rate in row["requests_per_s"].items()
+        }
+        if "percent_of_bytes_many" in row:
+            lines["typed_many beside bytes_many"] = f"{row['percent_of_bytes_many']:g} %"
+        print_table(f"{int(depth):,} in flight", lines)
+
+
+def _fits(case: str, depth: int) -> bool:
+    """Whether a case is another one than its sibling: a batch of one request is none."""
+    return depth > 1 or "batch" not in _CASES[case]
+
+
+def _measure(parameters: TypedParameters, case: str, depth: int, directory: Path) -> Report:
+    count = parameters.count(depth)
+    shared: dict[str, Any] = {
+        "inflight": depth,
+        "payload": parameters.payload,
+        "warmup": min(20_000, count),
+        "file_sync_level": parameters.file_sync_level,
+    }
+    if case == ECHO:
+        return echo.run(echo.EchoParameters(messages=count, **shared), directory=directory)
+    given = request.RequestParameters(requests=count, **shared, **_CASES[case])
+    return request.run(given, directory=directory)
+
+
+def _rate(report: Report) -> float:
+    return float(report["throughput_msgs_per_s"] if report["scenario"] == ECHO else report["requests_per_s"])
+
+
+def _row(reports: Mapping[str, list[Report]]) -> dict[str, Any]:
+    """Put the rounds with one number in flight together."""
+    runs = {case: [_rate(each) for each in found] for case, found in reports.items()}
+    rates = {case: median(each) for case, each in runs.items()}
+    row = {
+        "requests_per_s": {case: round(rate) for case, rate in rates.items()},
+        "percent_of_echo": {case: round(100 * rate / rates[ECHO], 1) for case, rate in rates.items()},
+        "percent_of_bytes": {case: round(100 * rate / rates[BYTES], 1) for case, rate in rates.items()},
+        "p50_us": {case: median(each["p50_us"] for each in found) for case, found in reports.items()},
+        "runs": runs,
+    }
+    if "typed_many" in rates:
+        row["percent_of_bytes_many"] = round(100 * rates["typed_many"] / rates["bytes_many"], 1)
+    return row

@@ -20,7 +20,7 @@ from trimaran.service_api.errors import ConfigurationError
 TINY: Final = {
     "echo": "--messages 2000 --warmup 100 --inflight 64 --clients 2 --setting keep-all=false",
     "request": "--requests 500 --warmup 50 --inflight 16 --members 1",
-    "typed": "--requests 200 --rounds 1 --inflight 16",
+    "typed": "--requests 200 --rounds 1 --depths 16",
     "tails": "--runs 1 --seconds 1 --rate 300 --members 1 --only open-loop",
     "stops": "--orders 20000 --sessions 4 --rate 200 --only copy",
     "memory": "--sessions 1,4 --keys 100,200 --jobs 50 --messages 500 --members 1",
@@ -124,6 +124,22 @@ def test_a_wrong_value_is_refused_with_the_value_and_what_is_expected(
     printed = capsys.readouterr().err
     assert raised.value.code == 2
     assert all(fact in printed for fact in facts), printed
+
+
+def test_a_build_of_aeron_is_named_or_nothing_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "agrona.jar").touch()
+
+    for named, facts in (("", ["is not set"]), (str(tmp_path), ["lacks lib/aeron.jar", str(tmp_path)])):
+        monkeypatch.setenv("AERON_RIG", named)
+        with pytest.raises(SystemExit) as raised:
+            main(["aeron"])
+
+        printed = capsys.readouterr().err
+        assert raised.value.code == 2
+        assert all(fact in printed for fact in ["AERON_RIG=", "lib/rig.jar", *facts]), printed
 
 
 def test_lists_have_commas_and_settings_a_name_and_a_value() -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from trimaran.benchmarks.page.performance_page import IMAGES, PAGE, RESULTS, make_page, write_page
+from trimaran.benchmarks.page.performance_page import FIGURES, IMAGES, PAGE, RESULTS, make_pages, write_pages
 from trimaran.benchmarks.page.plots import digest_in
 from trimaran.benchmarks.page.sections import SECTIONS, efficiency_percent, modelled_rate, session_bytes, stage_rows
 from trimaran.service_api import ConfigurationError
@@ -25,28 +25,29 @@ def make_with(tmp_path: Path, **reports: dict[str, Any]) -> str:
     """Make the page of the stored table and of more reports, by file name."""
     for name, report in {"table": stored("table.json"), **reports}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
-    return make_page(tmp_path)[0]
+    return make_pages(tmp_path).figures
 
 
-def test_the_page_in_docs_is_the_one_that_the_stored_results_make() -> None:
+def test_the_pages_are_those_that_the_stored_results_make() -> None:
     """Write it again with `python -m trimaran.benchmarks performance`."""
-    page, plots = make_page(RESULTS)
+    pages = make_pages(RESULTS)
 
-    assert PAGE.read_text() == page
+    assert PAGE.read_text() == pages.summary
+    assert FIGURES.read_text() == pages.figures
     images = {path.name: digest_in(path) for path in (PAGE.parent / IMAGES).glob("performance-*.svg")}
-    assert images == {plot.file_name: plot.digest for plot in plots}
+    assert images == {plot.file_name: plot.digest for plot in pages.plots}
 
 
 def test_every_stored_result_has_a_section() -> None:
-    page, _ = make_page(RESULTS)
+    pages = make_pages(RESULTS)
     of_profiles = {"profile.json", "profile-1000.json", "profile-10000.json"}
     named = {section.file_name for section in SECTIONS} | of_profiles
 
     assert {path.name for path in RESULTS.glob("*.json")} <= named
     for section in SECTIONS:
         if (RESULTS / section.file_name).exists():
-            assert f"\n## {section.title}\n" in page
-            assert f"| [{section.title}](#" in page
+            assert f"\n## {section.title}\n" in pages.figures
+            assert f"| [{section.title}](../benchmarks/results/README.md#" in pages.summary
 
 
 def test_targets_and_failures_are_told_as_they_were_measured(tmp_path: Path) -> None:
@@ -115,25 +116,26 @@ def test_another_run_has_a_table_of_its_own(tmp_path: Path) -> None:
 
 
 def test_plots_are_files_of_their_own_and_old_ones_go(tmp_path: Path) -> None:
-    results, page = tmp_path / "results", tmp_path / "docs" / "page.md"
+    results, page, figures = tmp_path / "results", tmp_path / "docs" / "page.md", tmp_path / "figures.md"
     results.mkdir()
     shutil.copy(RESULTS / "table.json", results)
     images = page.parent / IMAGES
     images.mkdir(parents=True)
     (images / "performance-old.svg").touch()
 
-    write_page(results, page)
+    write_pages(results, page, figures)
 
     assert [path.name for path in images.iterdir()] == ["performance-latencies.svg"]
     svg = (images / "performance-latencies.svg").read_text()
     assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     assert "prefers-color-scheme: dark" in svg
     assert f"({IMAGES}/performance-latencies.svg)" in page.read_text()
+    assert f"({IMAGES}/performance-latencies.svg)" in figures.read_text().replace("../../docs/", "")
 
 
 def test_without_results_there_is_no_page(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
-        make_page(tmp_path)
+        make_pages(tmp_path)
 
 
 def test_a_session_costs_what_its_process_has_grown_by() -> None:
