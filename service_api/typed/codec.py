@@ -9,6 +9,7 @@ and go. Sets are sorted. The types that can be written are those of `schema`.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable
@@ -253,9 +254,8 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _has_keywords_only(message: type) -> bool:
-    if issubclass(message, msgspec.Struct):
-        return message.__struct_config__.kw_only if hasattr(message.__struct_config__, "kw_only") else True
-    return any(each.kw_only for each in getattr(message, "__dataclass_fields__", {}).values() if each.init)
+    parameters = inspect.signature(message).parameters.values()
+    return any(each.kind is inspect.Parameter.KEYWORD_ONLY for each in parameters)
 
 
 def schema_to_bytes(schema: Schema) -> bytes:
