@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 
 from ..service_api.errors import ClusterError, LocalProtocolError
 from ..service_api.payloads import plain_bytes
@@ -21,7 +22,7 @@ async def query(
     min_log_position: int,
     read_from: int | None,
     service_id: int | None,
-    timeout_s: float | None,
+    timeout_s: float,
 ) -> QueryResult:
     """Ask a query, and wait for the answer. See `ClusterClient.query` for arguments and errors.
 
@@ -29,24 +30,15 @@ async def query(
         LocalProtocolError: arguments that exclude each other.
         ClusterTimeoutError: no answer in time.
     """
-    if max_staleness_s is None and read_from is not None:
-        raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
-    if max_staleness_s is not None and not max_staleness_s >= 0:
-        raise LocalProtocolError(f"max_staleness_s={max_staleness_s} expected at least 0")
-    options = QueryOptions(
-        max_staleness_ns=None if max_staleness_s is None else int(min(max_staleness_s, 1e9) * 1e9),
-        min_log_position=min_log_position,
-        read_from=read_from,
-        service_id=NULL_VALUE if service_id is None else service_id,
-        limit_s=conductor.protocol.config.call_timeout_s if timeout_s is None else max(timeout_s, 0.0),
-    )
+    options = _make_options(max_staleness_s, min_log_position, read_from, service_id, timeout_s)
     waiter: asyncio.Future[QueryResult | ClusterError] = conductor.loop.create_future()
 
     def on_done(outcome: QueryResult | ClusterError) -> None:
         if not waiter.done():
             waiter.set_result(outcome)
 
-    asked = conductor.begin_query(bytes(plain_bytes("payload", payload)), options, on_done)
+    plain = payload if type(payload) is bytes else bytes(plain_bytes("payload", payload))
+    asked = conductor.begin_query(plain, options, on_done)
     try:
         outcome = await waiter
     finally:
@@ -54,6 +46,35 @@ async def query(
     if isinstance(outcome, ClusterError):
         raise outcome
     return outcome
+
+
+@lru_cache(maxsize=64)
+def _make_options(
+    max_staleness_s: float | None,
+    min_log_position: int,
+    read_from: int | None,
+    service_id: int | None,
+    timeout_s: float,
+) -> QueryOptions:
+    """Check what a query asks for; most callers ask for the same again.
+
+    Raises:
+        LocalProtocolError: arguments that exclude each other, or are out of range.
+    """
+    if max_staleness_s is None and read_from is not None:
+        raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
+    if max_staleness_s is not None and not max_staleness_s >= 0:
+        raise LocalProtocolError(f"max_staleness_s={max_staleness_s} expected at least 0")
+    for name, value, bits in (("min_log_position", min_log_position, 63), ("service_id", service_id, 31)):
+        if value is not None and not (isinstance(value, int) and -1 <= value < 1 << bits):
+            raise LocalProtocolError(f"{name}={value!r} expected an integer from -1 to {(1 << bits) - 1}")
+    return QueryOptions(
+        max_staleness_ns=None if max_staleness_s is None else int(min(max_staleness_s, 1e9) * 1e9),
+        min_log_position=min_log_position,
+        read_from=read_from,
+        service_id=NULL_VALUE if service_id is None else service_id,
+        limit_s=max(timeout_s, 0.0),
+    )
 
 
 async def ask_admin(conductor: ClientConductor, wish: AdminWish, timeout_s: float) -> int:

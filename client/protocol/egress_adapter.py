@@ -2,8 +2,8 @@
 
 Nearly every frame is an unfragmented application message of our session. The loop recognises one with a
 single unpack and hands its payload to the listener as a view of the receive buffer: no object per message but
-the view. Replies to requests have a loop like it. Everything else takes the general path, which checks each field and
-joins fragments.
+the view. Replies to requests and answers to queries have loops of their own. Everything else takes the general path,
+which checks each field and joins fragments.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ...service_api.wire.frame import (
     unpack_header,
 )
 from ...service_api.wire.message import peek_header
+from ...service_api.wire.queries import ANSWER_FIELDS, ANSWER_HEADER, ANSWER_PAYLOAD_OFFSET, QueryCode
 from ...service_api.wire.request import (
     REPLY_HEADER,
     REQUEST_BLOCK_LENGTH,
@@ -56,6 +57,7 @@ _EGRESS_HEADERS: Final = FrameLayout(*_MESSAGE_FIELDS).head
 _REPLY_HEADERS: Final = FrameLayout(
     *_MESSAGE_FIELDS, SessionField.REQUEST_SEQUENCE, SessionField.ACKNOWLEDGED_SEQUENCE
 ).head
+_ANSWER_HEADERS: Final = FrameLayout(*_MESSAGE_FIELDS[:4], ANSWER_FIELDS).head
 _UNIFORM: Final = FrameLayout(
     HeaderField.LENGTH_AND_KIND, HeaderField.STREAM_ID, SessionField.PREFIX, SessionField.TIMESTAMP
 )
@@ -65,6 +67,7 @@ _FIRST_RUN: Final = 4
 _RUN_GROWTH: Final = 4
 """Replies that are read together at first, and how many times more after a run of uniform ones."""
 _REPLIED: Final = int(RequestCode.REPLY)
+_ANSWERED: Final = int(QueryCode.OK)
 
 _PREFIX_OFFSET: Final = SessionField.PREFIX.offset
 _TIMESTAMP_OFFSET: Final = SessionField.TIMESTAMP.offset
@@ -115,6 +118,7 @@ class EgressAdapter:
         "_mtu_length_bytes",
         "_on_answer",
         "_on_control",
+        "_on_query_answer",
         "_on_replies",
         "_session",
         "consumed_bytes",
@@ -128,6 +132,7 @@ class EgressAdapter:
         on_control: Callable[[bytes], None],
         on_answer: Callable[[int, int, bytes], None],
         on_replies: Callable[[int, Sequence[bytes]], None],
+        on_query_answer: Callable[[int, int, bytes, int, int, int], None],
         mtu_length_bytes: int,
         max_message_length_bytes: int,
     ) -> None:
@@ -138,6 +143,8 @@ class EgressAdapter:
         """Takes the sequence of a request, a code and a reply."""
         self._on_replies = on_replies
         """Takes the sequence of a request and the reply to it and to those that follow it."""
+        self._on_query_answer = on_query_answer
+        """Takes correlation id, session id, payload, log position, staleness in ns and member id."""
         self._mtu_length_bytes = mtu_length_bytes
         self._assembler = MessageAssembler(max_message_length_bytes)
         self.consumed_bytes = 0
@@ -171,6 +178,10 @@ class EgressAdapter:
                 ):
                     if sbe_header == _REPLY and not is_assembling:
                         start, offset = offset, self._receive_replies(data, offset)
+                        if offset > start:
+                            continue
+                    elif sbe_header == ANSWER_HEADER and not is_assembling:
+                        start, offset = offset, self._receive_answers(data, offset)
                         if offset > start:
                             continue
                     length = self._check_frame(data, offset)
@@ -247,6 +258,29 @@ class EgressAdapter:
                 replies = replies[:count]
             offset += count * aligned
             on_replies(sequence, replies)
+        return offset
+
+    def _receive_answers(self, data: memoryview, offset: int) -> int:
+        """Handle the whole, unfragmented answers to queries at `offset` of `data`; return the offset after them."""
+        unpack, max_frame_length, end = _ANSWER_HEADERS.unpack_from, self._mtu_length_bytes, len(data)
+        on_query_answer = self._on_query_answer
+        while end - offset >= ANSWER_PAYLOAD_OFFSET:
+            length, kind, stream, sbe_header, *ids, code, position, staleness_ns, detail, said = unpack(data, offset)
+            if (
+                kind != UNFRAGMENTED_DATA
+                or sbe_header != ANSWER_HEADER
+                or stream != EGRESS_STREAM_ID
+                or code != _ANSWERED
+                or detail
+                or length != ANSWER_PAYLOAD_OFFSET + said
+                or length > max_frame_length
+                or offset + align(length) > end
+            ):
+                break
+            payload = data[offset + ANSWER_PAYLOAD_OFFSET : offset + length].tobytes()
+            offset += align(length)
+            correlation_id, session_id, member_id = ids
+            on_query_answer(correlation_id, session_id, payload, position, staleness_ns, member_id)
         return offset
 
     def _check_frame(self, data: memoryview, offset: int) -> int:

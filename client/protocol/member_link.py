@@ -134,7 +134,10 @@ class ClientLinks:
 
     def of_member(self, member_id: int) -> MemberLink | None:
         """Find the link of a member."""
-        return next((link for link in self._links if link.member_id == member_id), None)
+        for link in self._links:
+            if link.member_id == member_id:
+                return link
+        return None
 
     def add(self, endpoint: str, now_ns: int, member_id: MemberId | None = None) -> MemberLink:
         """Want a connection to one more endpoint, and dial it."""

@@ -193,6 +193,7 @@ class ClientProtocol:
             on_control=lambda message: self._on_control(link, message),
             on_answer=self.requests.on_answer,
             on_replies=self.requests.on_replies,
+            on_query_answer=self.queries.on_answer,
             mtu_length_bytes=self.config.mtu_length_bytes,
             max_message_length_bytes=self.config.max_message_length_bytes,
         )

@@ -13,12 +13,12 @@ Bound: `QUERY_LIMIT` queries under way; more are refused with `BackPressureError
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from ...service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
-from ...service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, MemberId, TermId
-from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryRequest, QueryResponse
+from ...service_api.types import NULL_VALUE, MemberId
+from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryResponse, write_question
 from ..config import ClientConfig, to_ns
 from ..errors import QueryRefusedError
 from .egress_adapter import ClientSessionState
@@ -79,14 +79,18 @@ class PendingQuery:
     """Whose answer is awaited; None: nobody could be asked yet."""
     wake_ns: int = _NEVER_NS
     """When to look at it again, if nothing else happens before."""
-    avoided: dict[int, int] = field(default_factory=dict)
-    """Connections not to be asked before a time."""
-    refusals: dict[MemberId, str] = field(default_factory=dict)
-    """The last thing that each member said."""
+    avoided: dict[int, int] | None = None
+    """Connections not to be asked before a time; None: none was yet."""
+    refusals: dict[MemberId, str] | None = None
+    """The last thing that each member said; None: none has refused."""
     failure_count: int = 0
 
     def __repr__(self) -> str:
         return f"<PendingQuery {self.correlation_id} asked={self.asked_connection_id} refusals={self.refusals}>"
+
+    def refuse(self, member_id: MemberId, reason: str) -> None:
+        """Note what a member said instead of an answer."""
+        self.refusals = {**(self.refusals or {}), member_id: reason}
 
 
 class QueryTracker:
@@ -142,6 +146,15 @@ class QueryTracker:
         for query in queries.values():
             query.on_done(error)
 
+    def on_answer(
+        self, correlation_id: int, session_id: int, payload: bytes, position: int, staleness_ns: int, member_id: int
+    ) -> None:
+        """Take the answer of a member, of any."""
+        if session_id == self._session.cluster_session_id:
+            query = self._queries.pop(correlation_id, None)
+            if query is not None:
+                query.on_done(QueryResult(payload, position, staleness_ns / 1e9, MemberId(member_id)))
+
     def on_response(self, link: MemberLink, message: bytes, now_ns: int) -> bool:
         """A member answers. An answer counts from any member; a refusal counts of that one only.
 
@@ -152,14 +165,9 @@ class QueryTracker:
         if query is None or response.cluster_session_id != self._session.cluster_session_id:
             return False
         if response.code is QueryCode.OK:
-            del self._queries[query.correlation_id]
-            query.on_done(
-                QueryResult(
-                    response.payload,
-                    response.log_position,
-                    response.staleness_ns / 1e9,
-                    MemberId(response.member_id),
-                )
+            self.on_answer(
+                *(response.correlation_id, response.cluster_session_id, response.payload),
+                *(response.log_position, response.staleness_ns, response.member_id),
             )
         elif response.code not in RETRIABLE_QUERY_CODES:
             del self._queries[query.correlation_id]
@@ -167,7 +175,7 @@ class QueryTracker:
             query.on_done(QueryRefusedError(name, response.detail, MemberId(response.member_id)))
         elif link.connection_id == query.asked_connection_id:
             assert response.code is not None
-            query.refusals[MemberId(response.member_id)] = f"{response.code.name}: {response.detail}"
+            query.refuse(MemberId(response.member_id), f"{response.code.name}: {response.detail}")
             self._avoid_asked(query, now_ns)
             self._ask(query, now_ns)
             return True
@@ -198,7 +206,7 @@ class QueryTracker:
             return leader is None or link is leader
         if now_ns >= query.wake_ns:
             if link.member_id is not None:
-                query.refusals[link.member_id] = "no answer"
+                query.refuse(link.member_id, "no answer")
             self._avoid_asked(query, now_ns)
             return False
         return True
@@ -208,7 +216,7 @@ class QueryTracker:
         pause_ns = _RETRY_MIN_NS << min(query.failure_count, _RETRY_DOUBLINGS)
         query.failure_count += 1
         if query.asked_connection_id is not None:
-            query.avoided[query.asked_connection_id] = now_ns + pause_ns
+            query.avoided = {**(query.avoided or {}), query.asked_connection_id: now_ns + pause_ns}
         query.asked_connection_id = None
 
     def _ask(self, query: PendingQuery, now_ns: int) -> None:
@@ -232,7 +240,7 @@ class QueryTracker:
         """Make the error of a query that nobody has answered: who was asked, and what each of them said instead."""
         read_from, asked_id = query.options.read_from, query.asked_connection_id
         asked = None if asked_id is None else self._links.of_connection(asked_id)
-        said = {f"member {member_id}": refusal for member_id, refusal in query.refusals.items()}
+        said = {f"member {member_id}": refusal for member_id, refusal in (query.refusals or {}).items()}
         if asked is not None:
             said[f"member {asked.member_id}"] = "asked, no answer"
         if not said and read_from is not None:
@@ -264,7 +272,7 @@ class QueryTracker:
         for link in candidates:
             if link.publisher is None or link.connection_id is None:
                 continue
-            avoided_until_ns = query.avoided.get(link.connection_id, 0)
+            avoided_until_ns = 0 if query.avoided is None else query.avoided.get(link.connection_id, 0)
             if avoided_until_ns <= now_ns:
                 return link
             query.wake_ns = min(query.wake_ns, avoided_until_ns)
@@ -272,13 +280,13 @@ class QueryTracker:
 
     def _encode(self, query: PendingQuery) -> bytes:
         session, options = self._session, query.options
-        return QueryRequest(
-            correlation_id=CorrelationId(query.correlation_id),
-            cluster_session_id=ClusterSessionId(session.cluster_session_id),
-            leadership_term_id=TermId(session.leadership_term_id),
-            service_id=options.service_id,
-            max_staleness_ns=options.max_staleness_ns,
-            min_log_position=options.min_log_position,
-            timeout_ns=to_ns(min(options.limit_s, _WAIT_AT_MEMBER_S)),
-            payload=query.payload,
-        ).encode()
+        return write_question(
+            query.correlation_id,
+            session.cluster_session_id,
+            session.leadership_term_id,
+            options.service_id,
+            options.max_staleness_ns,
+            options.min_log_position,
+            to_ns(min(options.limit_s, _WAIT_AT_MEMBER_S)),
+            query.payload,
+        )

@@ -9,8 +9,9 @@ The service is asked between two deliveries, on the loop, and never while delive
 capture may take several passes of the loop.
 
 Bounds: queries that wait are counted, and their bytes, per connection and in all; more are refused at once as BUSY.
-Each waits no longer than it says, and 60 s at most. Many that are ready are answered a few milliseconds' worth at a
-time, so that the loop comes to its sockets meanwhile.
+Each waits no longer than it says, and 60 s at most. Many that are ready are answered `_TOGETHER` at a time, or a few
+milliseconds' worth where each takes long: the loop comes to its sockets meanwhile, and clients read the first answers
+while the next ones are made.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from ....service_api.types import EGRESS_STREAM_ID, ClusterSessionId, MemberId
+from ....service_api.types import EGRESS_STREAM_ID, MemberId
 from ....service_api.wire.frame import encode_message
-from ....service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
+from ....service_api.wire.queries import QueryCode, QueryRequest, QueryResponse, Question, write_answer
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.consensus_module import ConsensusModule
@@ -41,6 +42,9 @@ _SWEEP_S: Final = 0.1
 
 _TURN_NS: Final = 5_000_000
 """How long queries are answered before the loop may look at its sockets again."""
+
+_TOGETHER: Final = 32
+"""Queries that are answered before that, at most."""
 
 _MTU_LENGTH_BYTES: Final = 65504
 
@@ -87,7 +91,7 @@ class _Query:
 
     number: int
     connection_id: int
-    request: QueryRequest
+    question: Question
     arrived_ns: int
     deadline_ns: int
     read_position: int = 0
@@ -95,7 +99,7 @@ class _Query:
 
     @property
     def is_linearizable(self) -> bool:
-        return self.request.max_staleness_ns is None
+        return self.question.max_staleness_ns is None
 
     def __lt__(self, other: _Query) -> bool:
         return (self.read_position, self.number) < (other.read_position, other.number)
@@ -131,6 +135,8 @@ class QueryHandler:
         """In order of their numbers: they wait for a read position."""
         self._confirmed: list[_Query] = []
         """A heap by read position: they wait for delivery."""
+        self._ready: deque[_Query] = deque()
+        """The service has come far enough for them."""
         self._known: fx.ReadConfirmed | None = None
         """What was confirmed last. It stays true, in elections too; it only grows old."""
         self._load = _Load()
@@ -142,17 +148,19 @@ class QueryHandler:
         self.refused_count = 0
 
     def __repr__(self) -> str:
-        return f"<QueryHandler unconfirmed={len(self._unconfirmed)} confirmed={len(self._confirmed)}>"
+        confirmed_count = len(self._confirmed) + len(self._ready)
+        return f"<QueryHandler unconfirmed={len(self._unconfirmed)} confirmed={confirmed_count}>"
 
     @property
     def waiting_count(self) -> int:
-        """Queries that wait for a read position or for delivery."""
-        return len(self._unconfirmed) + len(self._confirmed)
+        """Queries that wait for a read position, for delivery or for their turn."""
+        return len(self._unconfirmed) + len(self._confirmed) + len(self._ready)
 
     def close(self) -> None:
         """Answer nothing more: the connections are about to be closed."""
         self._unconfirmed.clear()
         self._confirmed.clear()
+        self._ready.clear()
         self._loads.clear()
         self._load = _Load()
         if self._sweep is not None:
@@ -160,12 +168,12 @@ class QueryHandler:
 
     # --- inputs
 
-    def on_query(self, connection_id: int, request: QueryRequest) -> None:
+    def on_query(self, connection_id: int, question: Question) -> None:
         """Take a query that a connection has brought, or say at once why not."""
         now_ns = self._monotonic_ns()
-        wait_ns = min(max(request.timeout_ns, 0), _LONGEST_WAIT_NS)
+        wait_ns = min(max(question.timeout_ns, 0), _LONGEST_WAIT_NS)
         self._last_number += 1
-        query = _Query(self._last_number, connection_id, request, now_ns, now_ns + wait_ns)
+        query = _Query(self._last_number, connection_id, question, now_ns, now_ns + wait_ns)
         refusal = self._why_not(query)
         if refusal is not None:
             self._refuse(query, *refusal)
@@ -191,9 +199,8 @@ class QueryHandler:
     def on_election_started(self, effect: fx.ElectionStarted) -> None:
         """The next leader has to be asked; a stale answer that is found already is as good as before."""
         unconfirmed, self._unconfirmed = self._unconfirmed, deque()
-        deposed = [query for query in self._confirmed if query.is_linearizable]
-        self._confirmed = [query for query in self._confirmed if not query.is_linearizable]
-        heapify(self._confirmed)
+        deposed = [query for query in (*self._confirmed, *self._ready) if query.is_linearizable]
+        self._keep_confirmed(lambda query: not query.is_linearizable)
         for query in [*deposed, *unconfirmed]:
             code = QueryCode.NOT_LEADER if query.is_linearizable else QueryCode.TOO_STALE
             self._finish(query)
@@ -201,19 +208,22 @@ class QueryHandler:
 
     def serve(self) -> None:
         """Answer what delivery has come far enough for. Not to be called while an entry is being delivered."""
-        waiting, delivery = self._confirmed, self._delivery
-        if not waiting or delivery.is_paused or waiting[0].read_position > delivery.position:
+        waiting, ready, delivery = self._confirmed, self._ready, self._delivery
+        while waiting and waiting[0].read_position <= delivery.position:
+            ready.append(heappop(waiting))
+        if not ready or delivery.is_paused:
             return
         until_ns = self._monotonic_ns() + _TURN_NS
         answers: dict[int, list[bytes]] = {}
-        while waiting and waiting[0].read_position <= delivery.position:
-            query = heappop(waiting)
+        for _ in range(min(len(ready), _TOGETHER)):
+            query = ready.popleft()
             self._finish(query)
             if query.connection_id in self._connections:  # or nobody hears the answer
                 answers.setdefault(query.connection_id, []).append(self._answer(query))
             if self._monotonic_ns() >= until_ns:
-                self._serve_soon()
                 break
+        if ready:
+            self._serve_soon()
         for connection_id, frames in answers.items():
             self._connections[connection_id].egress.write(frames[0] if len(frames) == 1 else b"".join(frames))
 
@@ -221,10 +231,10 @@ class QueryHandler:
 
     def _why_not(self, query: _Query) -> tuple[QueryCode, str] | None:
         """Return why a query cannot be taken."""
-        request, module, ctx = query.request, self._module, self._ctx
-        principal = module.sessions.principal_on(query.connection_id, ClusterSessionId(request.cluster_session_id))
+        question, module, ctx = query.question, self._module, self._ctx
+        principal = module.sessions.principal_on(query.connection_id, question.cluster_session_id)
         if principal is None:
-            return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={request.cluster_session_id}"
+            return QueryCode.UNKNOWN_SESSION, f"no open session of this connection: id={question.cluster_session_id}"
         if not ctx.authorisation.is_authorised(QueryRequest.SCHEMA_ID, QueryRequest.TEMPLATE_ID, None, principal):
             return QueryCode.NOT_AUTHORISED, "the authorisation service refused it"
         if ctx.config.service_count == 0:
@@ -238,7 +248,7 @@ class QueryHandler:
             return code, "this member compares its log with the others': its state may be wrong"
         if query.is_linearizable and module.leader is None:
             return QueryCode.NOT_LEADER, f"leader_member_id={ctx.leader_member_id}"
-        load, length = self._loads.get(query.connection_id, _NO_LOAD), len(request.payload)
+        load, length = self._loads.get(query.connection_id, _NO_LOAD), len(question.payload)
         if (
             self._load.count >= _COUNT_LIMIT
             or self._load.length + length > _BYTES_LIMIT
@@ -252,7 +262,7 @@ class QueryHandler:
         return None
 
     def _is_fresh_enough(self, query: _Query, known: fx.ReadConfirmed) -> bool:
-        limit_ns = query.request.max_staleness_ns
+        limit_ns = query.question.max_staleness_ns
         return limit_ns is not None and query.arrived_ns - known.as_of_ns <= limit_ns
 
     def _is_known_to(self, query: _Query) -> bool:
@@ -264,9 +274,18 @@ class QueryHandler:
         return True
 
     def _confirm(self, query: _Query, confirmed: fx.ReadConfirmed) -> None:
-        query.read_position = max(confirmed.log_position, query.request.min_log_position)
+        query.read_position = max(confirmed.log_position, query.question.min_log_position)
         query.staleness_ns = max(0, query.arrived_ns - confirmed.as_of_ns)
-        heappush(self._confirmed, query)
+        if query.read_position <= self._delivery.position:
+            self._ready.append(query)
+        else:
+            heappush(self._confirmed, query)
+
+    def _keep_confirmed(self, is_kept: Callable[[_Query], bool]) -> None:
+        """Forget the queries with a read position that are not to be answered any more."""
+        self._confirmed = [query for query in self._confirmed if is_kept(query)]
+        heapify(self._confirmed)
+        self._ready = deque(query for query in self._ready if is_kept(query))
 
     def _ask(self) -> None:
         self._is_asking = False
@@ -286,50 +305,49 @@ class QueryHandler:
 
     def _answer(self, query: _Query) -> bytes:
         """Ask the service; give the frames of its answer."""
-        position = self._delivery.position
+        position, question = self._delivery.position, query.question
         try:
-            payload = self._service.query(memoryview(query.request.payload), query.request.service_id)
+            payload = self._service.query(memoryview(question.payload), question.service_id)
         except BaseException as error:  # an exit, too: it changes nothing that is replicated, and ends nobody else
             logger.warning("query.failed", log_position=position, error=repr(error), exc_info=error)
             self.refused_count += 1
-            return self._encode(query, QueryCode.SERVICE_FAILED, detail=str(error) or type(error).__name__)
+            return self._refusal(query, QueryCode.SERVICE_FAILED, str(error) or type(error).__name__)
         self.answered_count += 1
-        return self._encode(query, QueryCode.OK, log_position=position, payload=payload)
+        answer = write_answer(question, self._ctx.config.member_id, position, query.staleness_ns, payload)
+        return encode_message(answer, stream_id=EGRESS_STREAM_ID, mtu_length=_MTU_LENGTH_BYTES)
 
     def _refuse(self, query: _Query, code: QueryCode, detail: str) -> None:
         self.refused_count += 1
         connection = self._connections.get(query.connection_id)
         if connection is not None:
-            connection.egress.write(self._encode(query, code, detail=detail))
+            connection.egress.write(self._refusal(query, code, detail))
 
-    def _encode(
-        self, query: _Query, code: QueryCode, *, log_position: int = 0, payload: bytes = b"", detail: str = ""
-    ) -> bytes:
-        request = query.request
+    def _refusal(self, query: _Query, code: QueryCode, detail: str) -> bytes:
         response = QueryResponse(
-            correlation_id=request.correlation_id,
-            cluster_session_id=request.cluster_session_id,
+            correlation_id=query.question.correlation_id,
+            cluster_session_id=query.question.cluster_session_id,
             member_id=MemberId(self._ctx.config.member_id),
             code=code,
-            log_position=log_position,
+            log_position=0,
             staleness_ns=query.staleness_ns,
             detail=detail,
-            payload=payload,
         )
         return encode_message(response.encode(), stream_id=EGRESS_STREAM_ID, mtu_length=_MTU_LENGTH_BYTES)
 
     # --- bounds
 
     def _count(self, query: _Query) -> None:
-        length = len(query.request.payload)
-        for load in (self._load, self._loads.setdefault(query.connection_id, _Load())):
+        length, of_connection = len(query.question.payload), self._loads.get(query.connection_id)
+        if of_connection is None:
+            of_connection = self._loads[query.connection_id] = _Load()
+        for load in (self._load, of_connection):
             load.count += 1
             load.length += length
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(_SWEEP_S, self._on_sweep)
 
     def _finish(self, query: _Query) -> None:
-        length, of_connection = len(query.request.payload), self._loads[query.connection_id]
+        length, of_connection = len(query.question.payload), self._loads[query.connection_id]
         for load in (self._load, of_connection):
             load.count -= 1
             load.length -= length
@@ -340,11 +358,11 @@ class QueryHandler:
         """Refuse what has waited for too long."""
         self._sweep = None
         now_ns = self._monotonic_ns()
-        late = [query for query in (*self._unconfirmed, *self._confirmed) if query.deadline_ns <= now_ns]
+        waiting = (*self._unconfirmed, *self._confirmed, *self._ready)
+        late = [query for query in waiting if query.deadline_ns <= now_ns]
         if late:
             self._unconfirmed = deque(query for query in self._unconfirmed if query.deadline_ns > now_ns)
-            self._confirmed = [query for query in self._confirmed if query.deadline_ns > now_ns]
-            heapify(self._confirmed)
+            self._keep_confirmed(lambda query: query.deadline_ns > now_ns)
         for query in late:
             self._finish(query)
             what = f"delivered={self._delivery.position} wanted={query.read_position}"

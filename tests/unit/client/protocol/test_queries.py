@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.client.dialogue import ENDPOINTS, ENDPOINTS_TEXT, MS, Dialogue
-from tests.unit.client.fake_member import new_leader_event
+from tests.unit.client.fake_member import egress_frames, new_leader_event
 from trimaran.client.config import ClientConfig
 from trimaran.client.errors import QueryRefusedError
 from trimaran.client.protocol.queries import PendingQuery, QueryOptions, QueryResult
@@ -69,6 +69,44 @@ def test_linearizable_query_goes_to_the_leader() -> None:
 
     assert asked == [0]
     assert asking.outcomes == [QueryResult(b"answer", 640, 0.03, MemberId(0))]
+
+
+def test_answers_come_many_in_a_read_among_others_and_cut_anywhere() -> None:
+    """Between them are a refusal, one for another session, one in fragments, and one that nobody waits for any more."""
+    asking = Asking()
+    queries = [asking.ask() for _ in range(6)]
+    asking.dialogue.protocol.queries.forget(queries[4])
+    long = QueryResponse(
+        correlation_id=CorrelationId(3),
+        cluster_session_id=ClusterSessionId(7),
+        member_id=MemberId(0),
+        code=QueryCode.OK,
+        log_position=672,
+        staleness_ns=0,
+        payload=bytes(100_000),
+    )
+    said = [
+        response(0, QueryCode.OK, correlation_id=1),
+        response(0, QueryCode.OK, correlation_id=2, session_id=8),
+        response(0, QueryCode.SERVICE_FAILED, correlation_id=2),
+        long,
+        response(0, QueryCode.OK, correlation_id=4),
+        response(0, QueryCode.OK, correlation_id=5),
+        response(0, QueryCode.OK, correlation_id=6),
+    ]
+    data = b"".join(egress_frames(each.encode()) for each in said)
+
+    carry = b""
+    for begin in range(0, len(data), 1_000):
+        carry += data[begin : begin + 1_000]
+        carry = carry[asking.dialogue.feed(0, carry) :]
+
+    answer = QueryResult(b"answer", 640, 0.03, MemberId(0))
+    first, failed, whole, *rest = asking.outcomes
+    assert (first, rest) == (answer, [answer, answer])
+    assert isinstance(failed, QueryRefusedError)
+    assert whole == QueryResult(bytes(100_000), 672, 0.0, MemberId(0))
+    assert carry == b""
 
 
 @pytest.mark.parametrize(

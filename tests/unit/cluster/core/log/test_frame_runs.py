@@ -156,6 +156,7 @@ def test_egress_that_is_alike_but_for_one_message_reaches_the_listener(count: in
         listener,
         on_control=lambda message: None,
         on_answer=lambda sequence, code, reply: None,
+        on_query_answer=lambda *answer: None,
         on_replies=lambda sequence, replies: None,
         mtu_length_bytes=65504,
         max_message_length_bytes=1 << 20,

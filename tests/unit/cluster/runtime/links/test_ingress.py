@@ -50,7 +50,7 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.queries import QueryRequest, Question
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
     NULL_CORRELATION_ID,
@@ -723,7 +723,8 @@ def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, leng
     owner.publisher = None
     client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
 
-    assert owner.queries == [(client.connection.connection_id, query)] * 2
+    asked = Question(CorrelationId(5), ClusterSessionId(SESSION), -1, None, 0, 1, bytes(length))
+    assert owner.queries == [(client.connection.connection_id, asked)] * 2
     assert owner.log_buffer.append_position == 0
     assert owner.posted == []
 

@@ -37,7 +37,7 @@ from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import NodeTerminatedError
 from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
-from trimaran.service_api.wire.queries import QueryRequest
+from trimaran.service_api.wire.queries import Question
 
 ONE = MemberId(1)
 HELLO = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ONE)
@@ -630,24 +630,15 @@ async def test_what_was_posted_at_once_comes_after_what_clients_did_before(rig: 
 
 async def test_query_comes_after_the_proof_that_came_with_it(rig: Rig) -> None:
     """Or a client that comes back is refused what it asks in the same write, each time that it comes back."""
-    request = QueryRequest(
-        correlation_id=CorrelationId(1),
-        cluster_session_id=ClusterSessionId(3),
-        leadership_term_id=TermId(0),
-        service_id=-1,
-        max_staleness_ns=None,
-        min_log_position=0,
-        timeout_ns=1,
-        payload=b"",
-    )
+    question = Question(CorrelationId(1), ClusterSessionId(3), -1, None, 0, 1, b"")
     rig.agent.post_soon("proof")
-    rig.agent.on_query(7, request)
+    rig.agent.on_query(7, question)
 
     assert rig.module.steps == ["proof"]
     assert rig.journal[-1] == ("query", 7)
     rig.module.sessions.principal = b"known"
     rig.agent.post_soon("keep-alive of another")
-    rig.agent.on_query(7, request)
+    rig.agent.on_query(7, question)
     assert rig.module.steps == ["proof"]
 
 

@@ -16,8 +16,8 @@ from trimaran.cluster.core.vocabulary.held_entry import HeldEntry
 from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.runtime.turns.queries import QueryHandler
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
-from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
-from trimaran.service_api.wire.queries import QueryCode, QueryRequest, QueryResponse
+from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
+from trimaran.service_api.wire.queries import QueryCode, QueryResponse, Question
 from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 MS = 1_000_000
@@ -124,10 +124,9 @@ class Rig:
     ) -> None:
         self.desk.on_query(
             CONNECTION,
-            QueryRequest(
+            Question(
                 correlation_id=CorrelationId(correlation_id),
                 cluster_session_id=session_id,
-                leadership_term_id=TermId(0),
                 service_id=service_id,
                 max_staleness_ns=max_staleness_ns,
                 min_log_position=min_log_position,
@@ -214,14 +213,33 @@ async def test_service_is_not_asked_while_a_snapshot_is_taken() -> None:
     rig.desk.close()
 
 
-async def test_answers_of_one_batch_go_out_in_one_write() -> None:
+async def test_answers_of_one_batch_go_out_in_few_writes_so_that_the_client_reads_meanwhile() -> None:
     rig = Rig()
     for number in range(1, 65):
         rig.ask(number)
 
     rig.confirm(64)
+    at_once = (rig.outlet.write_count, len(rig.outlet.responses))
+    await passes(3)
 
-    assert (rig.outlet.write_count, len(rig.outlet.responses)) == (1, 64)
+    assert (at_once, (rig.outlet.write_count, len(rig.outlet.responses))) == ((1, 32), (2, 64))
+    assert [response.correlation_id for response in rig.outlet.responses] == [*range(1, 65)]
+    rig.desk.close()
+
+
+async def test_queries_that_wait_for_their_turn_are_refused_when_an_election_begins() -> None:
+    """Nothing is answered as linearizable that was not answered before the leader lost its place."""
+    rig = Rig()
+    for number in range(1, 41):
+        rig.ask(number)
+
+    rig.confirm(40)
+    rig.desk.on_election_started(fx.ElectionStarted("a higher term"))
+    await passes(3)
+
+    codes = rig.codes()
+    assert (codes[:32], codes[32:]) == ([QueryCode.OK] * 32, [QueryCode.NOT_LEADER] * 8)
+    assert rig.desk.waiting_count == 0
     rig.desk.close()
 
 
