@@ -121,6 +121,8 @@ _RESPONSE_HEADER: Final = message_header(QueryResponse)
 _LENGTH: Final = struct.Struct("<I")
 _OK: Final = int(QueryCode.OK)
 
+QUESTION_HEADER: Final = int.from_bytes(MESSAGE_HEADER.pack(*_REQUEST_HEADER), "little", signed=True)
+"""The SBE header of a `QueryRequest`, as one number."""
 ANSWER_HEADER: Final = int.from_bytes(MESSAGE_HEADER.pack(*_RESPONSE_HEADER), "little", signed=True)
 """The SBE header of a `QueryResponse`, as one number."""
 ANSWER_FIELDS: Final = FrameField(HEADER_LENGTH + MESSAGE_HEADER.size, f"{QueryResponse.LAYOUT.block_format}II")

@@ -1,8 +1,9 @@
 """The incoming bytes of one client's connection, and the protocol that the loop calls.
 
-Session messages of the connection's sessions and term are stamped in place and appended to the log; everything else
-(connects, keep-alives, closes, fragments, strays) is rare and takes the slow path as a decoded message, see
-`ingress_messages`. Its egress goes out in `egress_pipe`; who may stay is in `connection_life`.
+Session messages of the connection's sessions and term are stamped in place and appended to the log. Queries are handed
+over a run at a time. Everything else (connects, keep-alives, closes, fragments, strays) is rare and takes the slow path
+as a decoded message, see `ingress_messages`. Its egress goes out in `egress_pipe`; who may stay is in
+`connection_life`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 from typing import Final, Protocol
 
 from ....service_api import ClusterError, RemoteProtocolError
+from ....service_api.cluster_id import is_other_cluster
 from ....service_api.net.connection_gate import AcceptedConnection
 from ....service_api.net.transport import as_accepted_transport, has_peer_closed
 from ....service_api.types import INGRESS_STREAM_ID
@@ -19,10 +21,15 @@ from ....service_api.wire.frame import (
     TYPE_DATA,
     TYPE_SETUP,
     UNFRAGMENTED,
+    UNFRAGMENTED_DATA,
+    FrameLayout,
+    HeaderField,
     align,
     unpack_header,
 )
 from ....service_api.wire.link_frames import SetupFrame
+from ....service_api.wire.queries import QUESTION_HEADER, read_question
+from ....service_api.wire.session_frame import PAYLOAD_OFFSET, SessionField
 from ....service_api.wire.stream import MessageAssembler
 from ..watching.stage_watch import StageWatch
 from .connection_life import UNOPENED_FRAME_LIMIT, WINDOW, ConnectionHub, ConnectionLife
@@ -33,6 +40,7 @@ from .gathered_ingress import GATHERED_PART_BYTES, GatheredIngress
 from .ingress_messages import take_message
 
 _ENDING: Final = ConnectionState.ENDING
+_HEADERS: Final = FrameLayout(HeaderField.FRAME_LENGTH, HeaderField.KIND, SessionField.MESSAGE_HEADER).head
 
 
 class IngressHub(ConnectionHub, Protocol):
@@ -269,6 +277,8 @@ class IngressBytes(asyncio.BufferedProtocol):
                     owner.schedule_flush()
                     if owner.is_window_full():
                         self._ingress.on_window_filled(self.connection_id)
+            if self._meant_cluster_id is not None and not self._assembler.is_assembling:
+                offset = self._receive_questions(buffer, offset, end, self._meant_cluster_id)
             if end - offset < HEADER_LENGTH or (self._meant_cluster_id is None and self._holds & WINDOW):
                 return offset
             frame_length, version, flags, frame_type, *_ = unpack_header(buffer, offset)
@@ -286,6 +296,24 @@ class IngressBytes(asyncio.BufferedProtocol):
             self._on_frame(frame_type, flags, bytes(buffer[offset : offset + frame_length]))
             offset = frame_end
             publisher = owner.publisher
+
+    def _receive_questions(self, buffer: bytearray, offset: int, end: int, meant_cluster_id: int) -> int:
+        """Take the whole, unfragmented queries at `offset`; return the offset of what follows, for the slow path."""
+        ingress, unpack, frame_limit = self._ingress, _HEADERS.unpack_from, self.frame_limit
+        while end - offset >= PAYLOAD_OFFSET:
+            frame_length, kind, message_header = unpack(buffer, offset)
+            if (
+                message_header != QUESTION_HEADER
+                or kind != UNFRAGMENTED_DATA
+                or not HEADER_LENGTH <= frame_length <= frame_limit
+                or offset + align(frame_length) > end
+                or is_other_cluster(meant_cluster_id, ingress.find_cluster_id(), whole=ingress.whole_cluster_id)
+            ):
+                break
+            question = read_question(bytes(buffer[offset + HEADER_LENGTH : offset + frame_length]))
+            ingress.owner.on_query(self.connection_id, question)
+            offset += align(frame_length)
+        return offset
 
     def _on_frame(self, frame_type: int, flags: int, frame: bytes) -> None:
         """Take one frame that is not an ordinary session message."""

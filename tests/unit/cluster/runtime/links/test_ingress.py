@@ -50,7 +50,7 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.queries import QueryRequest, Question
+from trimaran.service_api.wire.queries import QueryRequest, Question, write_question
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
     NULL_CORRELATION_ID,
@@ -727,6 +727,28 @@ def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, leng
     assert owner.queries == [(client.connection.connection_id, asked)] * 2
     assert owner.log_buffer.append_position == 0
     assert owner.posted == []
+
+
+def test_queries_among_messages_are_taken_in_their_order_however_they_are_cut(
+    owner: FakeIngressOwner, ingress: Ingress
+) -> None:
+    client = Client(ingress)
+    asked = [
+        encode_message(
+            write_question(number, SESSION, TERM, 0, None, 0, 1, b"?" * number),
+            stream_id=INGRESS_STREAM_ID,
+            mtu_length=CLIENT_MTU,
+        )
+        for number in range(40)
+    ]
+    data = b"".join(asked[:20]) + session_message(b"one") + b"".join(asked[20:39]) + session_message(b"two") + asked[39]
+
+    for start in range(0, len(data), 93):
+        client.send(data[start : start + 93])
+
+    assert [question.correlation_id for _, question in owner.queries] == [*range(40)]
+    assert [len(question.payload) for _, question in owner.queries] == [*range(40)]
+    assert payloads(owner) == [b"one", b"two"]
 
 
 def test_memory_of_many_refused_handshakes_is_given_back() -> None:
