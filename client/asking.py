@@ -65,7 +65,11 @@ def _make_options(
         raise LocalProtocolError(f"read_from={read_from} needs max_staleness_s: without it only the leader answers")
     if max_staleness_s is not None and not max_staleness_s >= 0:
         raise LocalProtocolError(f"max_staleness_s={max_staleness_s} expected at least 0")
-    for name, value, bits in (("min_log_position", min_log_position, 63), ("service_id", service_id, 31)):
+    given: tuple[tuple[str, object, int], ...] = (
+        ("min_log_position", min_log_position, 63),
+        ("service_id", service_id, 31),
+    )
+    for name, value, bits in given:
         if value is not None and not (isinstance(value, int) and -1 <= value < 1 << bits):
             raise LocalProtocolError(f"{name}={value!r} expected an integer from -1 to {(1 << bits) - 1}")
     return QueryOptions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -77,7 +77,7 @@ def write_json(report: Report, path: Path) -> None:
     beside.replace(path)
 
 
-def print_table(title: str, rows: dict[str, object]) -> None:
+def print_table(title: str, rows: Mapping[str, object]) -> None:
     """Print the final figures on standard output."""
     table = Table(show_header=False)
     table.add_column(no_wrap=True)
