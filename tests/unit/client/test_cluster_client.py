@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 import uvloop
@@ -210,6 +211,22 @@ async def test_any_buffer_of_bytes_can_be_offered(kind: Callable[[bytes], bytes]
         await client.offer(kind(b"payload"))
 
         assert (await next_message(client)).payload == b"payload"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "fact"),
+    [
+        ({"read_from": 1}, "read_from=1"),
+        ({"max_staleness_s": -1.0}, "max_staleness_s=-1.0"),
+        ({"min_log_position": 1 << 63}, f"min_log_position={1 << 63}"),
+        ({"min_log_position": 1.5}, "min_log_position=1.5"),
+        ({"service_id": 1 << 31}, f"service_id={1 << 31}"),
+    ],
+)
+async def test_a_query_with_wrong_arguments_is_refused_before_it_is_sent(wrong: dict[str, Any], fact: str) -> None:
+    async with fake_cluster(1) as cluster, ClusterClient.connect(cluster.endpoints) as client:
+        with pytest.raises(LocalProtocolError, match=fact):
+            await client.query(b"", **wrong)
 
 
 async def test_too_long_a_payload_is_refused_with_both_numbers() -> None:
