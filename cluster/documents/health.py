@@ -75,6 +75,8 @@ class ProblemKind(StrEnum):
     """A member could not read a part of its archive."""
     COLD_STORAGE_FAILS = "cold_storage_fails"
     """A member cannot put its old log into the object store, so its disk fills."""
+    SYNC_SLOW = "sync_slow"
+    """The disk of a member takes long to make its log durable."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
     DESCRIPTORS_SCARCE = "descriptors_scarce"
@@ -99,6 +101,8 @@ class Problem(BaseModel):
 _SCARCE_PERCENT: Final = 90
 _COLD_FAILURE_S: Final = 60
 _SECONDS_PER_DAY: Final = 86_400
+_SLOW_SYNC_COUNT: Final = 5
+"""Slow syncs in a minute from which on a disk is slow, if they are one in a hundred of all."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -431,6 +435,16 @@ def _find_cold_storage_fails(status: MemberStatus, limits: HealthLimits) -> Iter
         )
 
 
+def _find_sync_slow(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    syncs = status.syncs
+    if syncs is None or syncs.slow_count < max(_SLOW_SYNC_COUNT, syncs.count / 100):
+        return
+    yield (
+        f"{syncs.slow_count:,} of {syncs.count:,} syncs took {syncs.slow_s:g} s or longer in the last minute: "
+        f"p99={syncs.p99_s:.3f} s max={syncs.max_s:.3f} s"
+    )
+
+
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
     if free_bytes is None or not size_bytes:
@@ -545,6 +559,13 @@ MEMBER_RULES: Final = (
         "check the store at cold_storage_url, its credentials and the network: the member tries again each minute, and "
         "its disk fills meanwhile (docs/cold-storage.md)",
         is_ready=True,  # it serves its clients
+    ),
+    MemberRule(
+        ProblemKind.SYNC_SLOW,
+        _find_sync_slow,
+        "see what else uses its disk (`iostat -x 1`), or replace the disk; each commit of a leader waits for its own "
+        "disk: `trimaran leader transfer` if it leads and does not hand over by itself",
+        is_ready=True,  # it serves its clients, slowly; where a majority is faster, a leader hands over by itself
     ),
     MemberRule(
         ProblemKind.DISK_FULL,

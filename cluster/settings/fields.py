@@ -206,6 +206,13 @@ class ClusterSettings(BaseModel):
             "has been fit to lead for a while",
         ),
     ] = 0
+    slow_disk_hand_over: Annotated[
+        Switch,
+        Field(
+            description="a leader whose syncs take sync_slow_ms or longer hands over, once a majority of the voters "
+            "has been at least four times as fast for a while"
+        ),
+    ] = True
     handover_timeout_ms: Annotated[
         AmountMillis,
         Field(
@@ -410,6 +417,9 @@ class WatchingSettings(BaseModel):
             "by what it is"
         ),
     ] = 2
+    sync_slow_ms: Annotated[
+        Millis, Field(description="a sync of the log that takes this long is logged as sync.slow; see also health")
+    ] = 100
     hang_timeout_ms: Annotated[
         AmountMillis,
         Field(

@@ -211,6 +211,18 @@ class StandbyStatus(DocumentPart):
     """Whether the member that answers copies it now."""
 
 
+class SyncStatus(DocumentPart):
+    """How long the syncs of a member's archive take: the newest 1,000 of the last minute."""
+
+    count: Count
+    slow_count: Count
+    """Those that took `sync_slow_ms` or longer, one that still runs included."""
+    slow_s: Seconds
+    """That setting of the member."""
+    p99_s: Seconds
+    max_s: Seconds
+
+
 class CertificateStatus(DocumentPart):
     """The certificate of a member that expires first, of those that it works with."""
 
@@ -334,6 +346,8 @@ class MemberStatus(Document):
     """The longest that its loop was busy with one thing, stall or not."""
     cold_storage: ColdStorageStatus | None = None
     """None without the setting `cold_storage_url`."""
+    syncs: SyncStatus | None = None
+    """None of a member that has synced nothing for a minute."""
     disk_free_bytes: Count | None = None
     """What may still be written to the file system of its directory; None if that is not known."""
     disk_size_bytes: Count | None = None

@@ -34,6 +34,7 @@ from ....service_api.documents.member_status import (
     SnapshotFetchStatus,
     StandbyStatus,
     StateDifferenceStatus,
+    SyncStatus,
 )
 from ....service_api.net.transport import Purpose
 from ....service_api.tls.certificates import Certificate
@@ -50,6 +51,7 @@ from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..snapshots.snapshot_taker import find_length_bytes
 from ..turns.divergence_reporter import kind_name
+from ..watching.recent_syncs import RecentSyncs
 from .vitals import Vitals
 
 _DAMAGED_PLACE_LIMIT: Final = 4
@@ -133,6 +135,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         stall_count=ground.stalls.count,
         stall_max_s=_seconds(ground.stalls.max_ns),
         cold_storage=_describe_cold_storage(archive.cold_standing, now_ns),
+        syncs=_describe_syncs(vitals.files.member.timed_disk.recent, now_ns),
         disk_free_bytes=None if space is None else space.free_bytes,
         disk_size_bytes=None if space is None else space.size_bytes,
         error_count=vitals.files.member.errors.observation_count,
@@ -287,6 +290,19 @@ def _describe_cold_storage(standing: ColdStanding | None, now_ns: int) -> ColdSt
         failing_s=None if since_ns is None else _seconds(now_ns - since_ns),
         failure=None if since_ns is None else printable_line(standing.failure),
         catchup_start_position=standing.catchup_start_position(),
+    )
+
+
+def _describe_syncs(recent: RecentSyncs, now_ns: int) -> SyncStatus | None:
+    found = recent.describe(now_ns)
+    if found is None:
+        return None
+    return SyncStatus(
+        count=found.count,
+        slow_count=found.slow_count,
+        slow_s=_seconds(recent.slow_ns),
+        p99_s=found.p99_ns / _NS_PER_S,
+        max_s=found.max_ns / _NS_PER_S,
     )
 
 

@@ -35,6 +35,7 @@ from trimaran.service_api.documents.member_status import (
     LogDifferenceStatus,
     MemberStatus,
     StateDifferenceStatus,
+    SyncStatus,
 )
 
 GIB = 1 << 30
@@ -83,6 +84,11 @@ def certificate(*, days: float) -> CertificateStatus:
     )
 
 
+def syncs(*, slow: int, of: int) -> SyncStatus:
+    """What a member with so many slow syncs says of its disk."""
+    return SyncStatus(count=of, slow_count=slow, slow_s=0.1, p99_s=0.205, max_s=0.31)
+
+
 def clock(problem: str | None) -> ClockStatus:
     """What a member says of the clocks."""
     return ClockStatus(majority_difference_s=None, cluster_time_ahead_s=0.0, problem=problem, members=[])
@@ -108,6 +114,11 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"cold_storage": None},
         {"cold_storage": cold(None)},
         {"cold_storage": cold(59.0)},
+    ],
+    ProblemKind.SYNC_SLOW: [
+        {"syncs": None},
+        {"syncs": syncs(slow=4, of=4)},  # a busy machine has some at times
+        {"syncs": syncs(slow=9, of=1_000)},  # fewer than one in a hundred
     ],
     ProblemKind.DISK_FULL: [
         {"disk_free_bytes": 5 * GIB, "disk_size_bytes": 100 * GIB},
@@ -175,6 +186,16 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.COLD_STORAGE_FAILS,
         {"cold_storage": cold(60.0)},
         "old log has not gone to cold storage for 60 s, and 1,024 MiB wait on its disk: cannot write s3://b/x: down",
+    ),
+    (
+        ProblemKind.SYNC_SLOW,
+        {"syncs": syncs(slow=5, of=5)},
+        "5 of 5 syncs took 0.1 s or longer in the last minute: p99=0.205 s max=0.310 s",
+    ),
+    (
+        ProblemKind.SYNC_SLOW,
+        {"syncs": syncs(slow=10, of=1_000)},
+        "10 of 1,000 syncs took 0.1 s or longer in the last minute: p99=0.205 s max=0.310 s",
     ),
     (
         ProblemKind.DISK_FULL,

@@ -27,7 +27,6 @@ from tests.unit.cluster.testing.simulation.small_cluster import (
 )
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, ask, service_of, take
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
@@ -35,7 +34,6 @@ from trimaran.cluster.runtime.answering.status import describe_unreadiness
 from trimaran.cluster.runtime.answering.vitals import EffectCounts
 from trimaran.cluster.runtime.watching.disk_space import LOOK_INTERVAL_S
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api import ClientSession, Cluster, SnapshotImage
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
@@ -245,7 +243,6 @@ def exported_names(small: SmallCluster) -> set[str]:
     leader = small.leader
     assert leader.node is not None
     parts = leader.node.parts
-    parts.files.member.timed_disk = TimedFileSystem(MemoryFileSystem(), lambda: 0)
     certificate = SimpleNamespace(file="node.pem", subject="member 0", expires_at_ms=1 << 50)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(parts.ground.host.network), "expires", certificate)

@@ -23,6 +23,7 @@ from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.repair.mender import RepairCounts
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher
+from trimaran.cluster.runtime.watching.recent_syncs import RecentSyncs
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
 from trimaran.service_api.documents.document import read_document
@@ -31,6 +32,7 @@ from trimaran.service_api.documents.member_status import (
     DifferingMember,
     ElectionStatus,
     MemberStatus,
+    SyncStatus,
 )
 from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import Purpose
@@ -80,6 +82,7 @@ def vitals_of(
     space: DiskSpace | None = None,
     damaged: Sequence[DamagedPlace] = (),
     certificate: Certificate | None = None,
+    recent_syncs: RecentSyncs | None = None,
 ) -> Vitals:
     """What is around a consensus module on its own, as far as its status shows it."""
     clock = SoloClock(solo)
@@ -97,7 +100,10 @@ def vitals_of(
         ),
         "files": SimpleNamespace(
             archive=SimpleNamespace(cold_standing=None),
-            member=SimpleNamespace(errors=ErrorLog(NoArea(), clock.epoch_time)),
+            member=SimpleNamespace(
+                errors=ErrorLog(NoArea(), clock.epoch_time),
+                timed_disk=SimpleNamespace(recent=recent_syncs or RecentSyncs(100 * MS)),
+            ),
         ),
         "container": SimpleNamespace(
             adapter=adapter, agent=SimpleNamespace(query_check=None), snapshotless_services=[]
@@ -128,6 +134,16 @@ def test_a_member_says_how_much_room_its_disk_has_once_it_knows() -> None:
 
     assert (unknown.disk_free_bytes, unknown.disk_size_bytes) == (None, None)
     assert (known.disk_free_bytes, known.disk_size_bytes) == (30, 200)
+
+
+def test_a_member_says_how_long_its_syncs_take_once_there_are_some() -> None:
+    solo, recent = Solo(), RecentSyncs(100 * MS)
+    recent.end(7, Path("0-0.rec"), solo.now_ns - 205 * MS, 205 * MS)
+
+    told = asked(vitals_of(solo, recent_syncs=recent)).syncs
+
+    assert told == SyncStatus(count=1, slow_count=1, slow_s=0.1, p99_s=0.205, max_s=0.205)
+    assert asked(vitals_of(Solo())).syncs is None
 
 
 def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_many() -> None:
