@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from ...service_api.documents.member_status import MemberStatus, is_in_term
 from ...service_api.tls.watch import EXPIRY_NOTICE
 from ..core.vocabulary.held_entry import DIFFERENCE_ADVICE, HELD_ADVICE
+from ..core.vocabulary.members import quorum_threshold
 from ..settings.health_limits import HealthLimits
 
 
@@ -33,6 +34,8 @@ class ProblemKind(StrEnum):
 
     NO_LEADER = "no_leader"
     """No member leads."""
+    VOTES_LOST = "votes_lost"
+    """No member leads and none can: too few members have a log and their votes, and the others forgot theirs."""
     NO_QUORUM = "no_quorum"
     """There is a leader, but no majority in its term: nothing commits."""
     OTHER_CLUSTER = "other_cluster"
@@ -113,12 +116,21 @@ class ClusterView:
     """By member id, in the order of the configuration; what happened instead, where a member did not answer."""
     leader: MemberStatus | None
     """The leader of the highest term."""
+    voter_ids: frozenset[int] = frozenset()
+    """The members that have a vote by the configuration, witnesses included."""
     strangers: frozenset[int] = frozenset()
     """Of those that did not answer: members of another cluster than the one that was asked for."""
     has_quorum: bool
     """Whether there is a leader, and a majority answered in its term."""
     verdict: str
     """The state of the cluster as one line."""
+
+    @property
+    def barred(self) -> list[MemberStatus]:
+        """The voters that answer and say that they have lost their votes, where too few others are left to elect."""
+        barred = [status for status in self.answered if status.barred and status.member_id in self.voter_ids]
+        is_lost = len(self.voter_ids) - len(barred) < quorum_threshold(len(self.voter_ids))
+        return barred if is_lost and self.leader is None else []
 
     @property
     def answered(self) -> list[MemberStatus]:
@@ -209,8 +221,20 @@ def describe_upgrade(view: ClusterView, limits: HealthLimits) -> str | None:
 
 
 def _find_no_leader(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
-    if view.answered and view.leader is None:
+    if view.answered and view.leader is None and not view.barred:
         yield None, view.verdict
+
+
+def _find_votes_lost(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    barred, voter_count = view.barred, len(view.voter_ids)
+    if barred:
+        named = ", ".join(str(status.member_id) for status in barred)
+        left_count = voter_count - len(barred)
+        yield (
+            None,
+            f"members that have lost their directories: {named}; {left_count} of {voter_count} voters left, expected "
+            f"at least {quorum_threshold(voter_count)} to elect a leader",
+        )
 
 
 def _find_no_quorum(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
@@ -278,7 +302,14 @@ CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.NO_LEADER,
         _find_no_leader,
-        "start the members that do not answer; `trimaran errors DIR` on their machines says why they ended",
+        "start the members that do not answer; `trimaran errors DIR` on their machines says why they ended; where all "
+        "answer, `trimaran status` says what the election of each one waits for",
+    ),
+    ClusterRule(
+        ProblemKind.VOTES_LOST,
+        _find_votes_lost,
+        "if one of these directories can be had again, from its old disk, start its member on it; otherwise stop all "
+        "members and make a cluster of what is left: `trimaran recover plan DIR...` with every directory that is there",
     ),
     ClusterRule(
         ProblemKind.NO_QUORUM,
@@ -321,6 +352,8 @@ CLUSTER_RULES: Final = (
 def _find_no_vote(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     if is_in_term(status) and not status.has_vote:
         yield "it has forgotten its votes, or has never voted, so it is not counted yet"
+    elif status.barred is not None:
+        yield status.barred
 
 
 def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:

@@ -277,6 +277,8 @@ class MemberStatus(Document):
     has_vote: bool = True
     """The right to vote and to be counted. False of a member that came with an empty directory, for a moment: until
     the others have committed an entry without it."""
+    barred: Line | None = None
+    """Why it neither votes nor stands, while its cluster has a log that it may have forgotten; None if it may."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
     snapshot_length_bytes: Count | None = None

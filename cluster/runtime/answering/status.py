@@ -44,6 +44,7 @@ from ...core.consensus_module import ConsensusModule
 from ...core.log.log_comparison import LogDifference
 from ...core.vocabulary.divergence import Divergence, FieldDifference
 from ...core.vocabulary.held_entry import HeldEntry
+from ...core.vocabulary.reason import Reason, ReasonKind
 from ...documents.health import why_not_ready
 from ...service.query_check import QueryCheck
 from ...service.service_code import format_code
@@ -100,6 +101,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         commit_position=ctx.commit_position,
         delivered_position=vitals.container.adapter.position,
         has_vote=ctx.is_voter,
+        barred=str(Reason(ReasonKind.NOT_A_VOTER)) if ctx.is_barred and not ctx.lacks_seed else None,
         snapshot_position=module.snapshots.newest_position,
         snapshot_length_bytes=find_length_bytes(archive, module.snapshots.newest),
         snapshotless_services=[*vitals.container.snapshotless_services],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -247,6 +247,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         "it has forgotten its votes, or has never voted, so it is not counted yet",
     ),
     (
+        ProblemKind.NO_VOTE,
+        {"has_vote": False, "state": "CANVASS", "barred": "its directory was removed"},
+        "its directory was removed",
+    ),
+    (
         ProblemKind.DIFFERS,
         {"differing_members": [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]},
         "does not hear member 2: service_count=1 here, 2 at member 2",
@@ -344,6 +349,43 @@ def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> Non
         ("disk_full", 0),
         ("no_answer", 1),
     ]
+
+
+def leaderless(*, barred: Collection[int], away: Collection[int] = (), voters: int = 3) -> ClusterView:
+    """Members without a leader, some of which lost their directories."""
+    statuses = {
+        member_id: "refused: no process listens there"
+        if member_id in away
+        else member_status(member_id, state="CANVASS", leader=None).model_copy(
+            update={"has_vote": False, "barred": "its directory was removed"} if member_id in barred else {}
+        )
+        for member_id in range(voters)
+    }
+    return ClusterView(
+        statuses=statuses, voter_ids=frozenset(range(voters)), leader=None, has_quorum=False, verdict="no leader"
+    )
+
+
+def test_a_majority_that_lost_its_directories_is_named_with_the_command_that_helps() -> None:
+    """Issue 44 §2: health said that the members that do not answer are to be started, and all three answered."""
+    problems = judge_cluster(leaderless(barred={1, 2}), LIMITS)
+
+    assert [(problem.kind.value, problem.member_id) for problem in problems] == [
+        ("votes_lost", None),
+        ("no_vote", 1),
+        ("no_vote", 2),
+    ]
+    assert has_facts(problems[0].detail, "1, 2", "1 of 3", "2")
+    assert "trimaran recover plan" in problems[0].advice
+
+
+def test_votes_are_not_lost_while_members_that_are_away_may_have_theirs() -> None:
+    """Members that do not answer may have their directories: they are to be started."""
+    views = [leaderless(barred={1}, away={2}), leaderless(barred={1, 2}, voters=5), leaderless(barred=(), away={1})]
+
+    for view in views:
+        kinds = [problem.kind.value for problem in judge_cluster(view, LIMITS)]
+        assert (kinds[0], "votes_lost" in kinds) == ("no_leader", False)
 
 
 OLD_CODE, NEW_CODE = "5c1f93ab0e7d2246", "0b77e2d9c43a1f58"

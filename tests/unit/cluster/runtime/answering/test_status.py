@@ -194,6 +194,16 @@ def test_a_member_says_whom_it_does_not_hear() -> None:
     assert asked(vitals_of(Solo())).differing_members == []
 
 
+def test_a_member_that_lost_its_directory_says_why_it_does_not_vote() -> None:
+    """Only where it knows of a log that it may have forgotten: the members of a new cluster vote."""
+    fresh, emptied = Solo(), Solo()
+    emptied.feed(emptied.canvass(1, 0, 640))
+
+    assert asked(vitals_of(fresh)).barred is None
+    told = asked(vitals_of(emptied))
+    assert (told.has_vote, told.barred is not None) == (False, True)
+
+
 def test_a_node_that_is_not_started_yet_says_so() -> None:
     """It listens before its first election begins, and longer if its service takes long to start."""
     status = asked(vitals_of(Solo(is_started=False)))
