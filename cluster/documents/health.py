@@ -82,6 +82,8 @@ class ProblemKind(StrEnum):
     """The disk of a member takes long to make its log durable."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
+    DISK_FILLS = "disk_fills"
+    """The disk of a member's directory is full soon, if it fills on as in the last minutes."""
     DESCRIPTORS_SCARCE = "descriptors_scarce"
     """A member has nearly as many client connections, or files open, as it may."""
     CERTIFICATE_EXPIRES = "certificate_expires"
@@ -478,13 +480,30 @@ def _find_sync_slow(status: MemberStatus, limits: HealthLimits) -> Iterator[str]
     )
 
 
+def describe_full_disk(free_bytes: int, size_bytes: int, limits: HealthLimits) -> str | None:
+    """Say in one line that a disk is nearly full; None if it is not."""
+    if 100 * free_bytes >= limits.min_disk_free_percent * size_bytes:
+        return None
+    percent, free_mib, size_mib = 100 * free_bytes / size_bytes, free_bytes >> 20, size_bytes >> 20
+    return f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
+
+
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
-    if free_bytes is None or not size_bytes:
-        return
-    if 100 * free_bytes < limits.min_disk_free_percent * size_bytes:
-        percent, free_mib, size_mib = 100 * free_bytes / size_bytes, free_bytes >> 20, size_bytes >> 20
-        yield f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
+    if free_bytes is not None and size_bytes:
+        detail = describe_full_disk(free_bytes, size_bytes, limits)
+        if detail is not None:
+            yield detail
+
+
+def _find_disk_fills(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    free_bytes, full_in_s = status.disk_free_bytes, status.disk_full_in_s
+    if free_bytes is not None and full_in_s is not None and full_in_s * 1_000 < limits.min_disk_time_ms:
+        rate_mib = free_bytes / max(full_in_s, 1) / (1 << 20)
+        yield (
+            f"the disk of its directory is full in {full_in_s / 60:,.0f} min at the rate of the last minutes, "
+            f"{rate_mib:,.1f} MiB/s: {free_bytes >> 20:,} MiB are left"
+        )
 
 
 def _find_descriptors_scarce(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -605,6 +624,13 @@ MEMBER_RULES: Final = (
         _find_disk_full,
         "free space, or let it remove old log after snapshots (keep_all, keep_log_bytes): a member whose "
         "disk is full stops",
+    ),
+    MemberRule(
+        ProblemKind.DISK_FILLS,
+        _find_disk_fills,
+        "see what grows (`du -x`): log that it does not remove (keep_all, keep_log_bytes, no newer snapshot: `trimaran "
+        "snapshot take`), or another program on that disk; a member whose disk is full stops",
+        is_ready=True,  # there is room yet
     ),
     MemberRule(
         ProblemKind.DESCRIPTORS_SCARCE,

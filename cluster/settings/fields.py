@@ -443,6 +443,10 @@ class WatchingSettings(BaseModel):
     min_disk_free_percent: Annotated[
         Count, Field(ge=0, le=100, description="unhealthy: less than this is free on the disk of the directory")
     ] = 5
+    min_disk_time_ms: Annotated[
+        Millis,
+        Field(description="unhealthy: the disk of the directory is full sooner, if it fills on as in the last minutes"),
+    ] = 1_800_000
     max_upgrade_ms: Annotated[
         Millis,
         Field(description="unhealthy: members run different code, and no member has started for longer than this"),

@@ -354,6 +354,8 @@ class MemberStatus(Document):
     """What may still be written to the file system of its directory; None if that is not known."""
     disk_size_bytes: Count | None = None
     """How large that file system is."""
+    disk_full_in_s: Seconds | None = None
+    """In how long it is full, if it fills on as in the last ten minutes; None if it does not fill, or at first."""
     error_count: Count = 0
     """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
 

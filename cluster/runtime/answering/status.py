@@ -140,6 +140,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         syncs=_describe_syncs(vitals.files.member.timed_disk.recent, now_ns),
         disk_free_bytes=None if space is None else space.free_bytes,
         disk_size_bytes=None if space is None else space.size_bytes,
+        disk_full_in_s=vitals.disk_space.full_in_s,
         error_count=vitals.files.member.errors.observation_count,
     )
 

@@ -45,6 +45,7 @@ LIMITS = HealthLimits(
     max_log_after_snapshot_bytes=GIB,
     max_snapshot_age_ms=3_600_000,
     min_disk_free_percent=5,
+    min_disk_time_ms=1_800_000,
     max_upgrade_ms=3_600_000,
 )
 
@@ -125,6 +126,10 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"disk_free_bytes": 0, "disk_size_bytes": None},
         {"disk_free_bytes": 0, "disk_size_bytes": 0},
     ],
+    ProblemKind.DISK_FILLS: [
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": None},
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": 1_800.0},
+    ],
     ProblemKind.DESCRIPTORS_SCARCE: [
         {"connection_count": 89, "connection_limit": 100, "descriptor_count": 1_799, "descriptor_limit": 2_000},
         {"connection_count": 10_000, "connection_limit": None},
@@ -201,6 +206,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.DISK_FULL,
         {"disk_free_bytes": 4 * GIB, "disk_size_bytes": 100 * GIB},
         "the disk of its directory has 4,096 MiB left, 4.0 % of 102,400 MiB",
+    ),
+    (
+        ProblemKind.DISK_FILLS,
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": 1_600.0},
+        "the disk of its directory is full in 27 min at the rate of the last minutes, 32.0 MiB/s: 51,200 MiB are left",
     ),
     (
         ProblemKind.DESCRIPTORS_SCARCE,

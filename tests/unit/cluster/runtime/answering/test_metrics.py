@@ -28,6 +28,7 @@ from tests.unit.cluster.testing.simulation.small_cluster import (
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, ask, service_of, take
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
 from trimaran.cluster.runtime.answering.status import describe_unreadiness
@@ -111,6 +112,22 @@ def test_the_space_on_the_disk_of_a_member_is_read_now_and_then() -> None:
 
     assert all_bytes == 10**9
     assert 0 < free_bytes < 10**9
+
+
+def test_a_member_whose_disk_is_nearly_full_is_reluctant_to_lead_until_there_is_room() -> None:
+    with running_cluster() as small:
+        member = small.followers[0]
+        assert member.node is not None
+        reluctance = member.node.module.ctx.reluctance
+
+        member.machine.disk.capacity_bytes = member.machine.disk.used_bytes * 100 // 96
+        small.cluster.run_for(int(1.5 * LOOK_INTERVAL_S * SECOND))
+        full = [*reluctance]
+        member.machine.disk.capacity_bytes = None
+        small.cluster.run_for(int(1.5 * LOOK_INTERVAL_S * SECOND))
+
+    assert full == [Reluctance.DISK_NEARLY_FULL]
+    assert reluctance == {}
 
 
 @pytest.mark.parametrize(("limit_ms", "is_off"), [(1_000, 1), (5_000, 0)])

@@ -111,7 +111,7 @@ def vitals_of(
         "snapshots": SimpleNamespace(fetcher=fetcher),
         "repair": SimpleNamespace(upkeep=upkeep_with(damaged)),
         "turns": None,
-        "disk_space": SimpleNamespace(newest=space),
+        "disk_space": SimpleNamespace(newest=space, full_in_s=None),
     }
     return Vitals(
         module=solo.module,
