@@ -221,6 +221,13 @@ METRICS: Final = (
         "238",
     ),
     MetricRow(
+        "trimaran_elections_by_fault_total",
+        "counter",
+        "those of these elections that began because a leader, a majority or a log was lost: no start of this member, "
+        "no hand-over, no term in which another member stands",
+        lambda v: v.counts.elections_by_fault,
+    ),
+    MetricRow(
         "trimaran_elections_won_total", "counter", "terms that this member has led", lambda v: v.counts.elections_won
     ),
     MetricRow("trimaran_election_seconds", "gauge", "duration of the current election; 0 in a term", _election_age),

@@ -28,6 +28,7 @@ from tests.unit.cluster.testing.simulation.small_cluster import (
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, ask, service_of, take
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
@@ -229,7 +230,22 @@ def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster
     assert value(found, "trimaran_leader_member_id") == -1
     assert value(found, "trimaran_election_state") < 17
     assert value(found, "trimaran_elections_total") >= 2
+    assert value(found, "trimaran_elections_by_fault_total") >= 1
     assert "election: state=" in str(describe_unreadiness(vitals))
+
+
+def test_an_election_for_a_hand_over_is_by_no_fault(small: SmallCluster) -> None:
+    """Issue 44 §2: an upgrade of all members, one at a time, was an alert."""
+    before = small.leader
+    assert before.node is not None
+    before.node.agent.post(ev.TransferRequested(None, None))
+    small.wait(lambda: small.cluster.leader() not in (None, before))
+    small.wait(small.is_at_rest)
+
+    for member in small.cluster.members.values():
+        found = scrape(member)
+        assert value(found, "trimaran_elections_total") == 2
+        assert value(found, "trimaran_elections_by_fault_total") == 0
 
 
 def test_a_member_whose_service_has_not_started_is_not_ready(small: SmallCluster) -> None:
