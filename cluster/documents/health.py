@@ -70,6 +70,8 @@ class ProblemKind(StrEnum):
     """Members' logs differ in a range, and nobody can say whose is valid: a member stands before it."""
     SERVICE_HELD = "service_held"
     """A member stands still before an entry of the log at which its service fails each time."""
+    SERVICE_RAISES = "service_raises"
+    """A callback of a service has raised an exception within the last minute, on every member."""
     NO_SNAPSHOTS_POSSIBLE = "no_snapshots_possible"
     """A service cannot write its state, and there is much log: each start replays all of it, and none is removed."""
     NO_SNAPSHOT = "no_snapshot"
@@ -105,6 +107,8 @@ class Problem(BaseModel):
 
 _SCARCE_PERCENT: Final = 90
 _COLD_FAILURE_S: Final = 60
+_RAISED_S: Final = 60
+"""For so long an exception of a service is told: it is answered, and the service goes on."""
 _SECONDS_PER_DAY: Final = 86_400
 _SLOW_SYNC_COUNT: Final = 5
 """Slow syncs in a minute from which on a disk is slow, if they are one in a hundred of all."""
@@ -300,6 +304,19 @@ def _find_code_differs(view: ClusterView, limits: HealthLimits) -> Iterator[tupl
             yield status.member_id, f"it runs code {status.code}, and {leader}"
 
 
+def _find_service_raises(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    """Tell it once: every member has run the same entry."""
+    found = [status.service_errors for status in view.answered if status.service_errors is not None]
+    recent = [errors for errors in found if errors.age_s < _RAISED_S]
+    newest = max(recent, key=lambda errors: errors.log_position, default=None)
+    if newest is not None:
+        yield (
+            None,
+            f"raised {newest.age_s:.0f} s ago at log_position={newest.log_position}, {newest.count:,} times in all: "
+            f"{newest.newest}",
+        )
+
+
 CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.NO_LEADER,
@@ -339,6 +356,12 @@ CLUSTER_RULES: Final = (
         ProblemKind.BEHIND,
         _find_behind,
         "look at its disk and its network (trimaran_sync_duration_seconds), and at slow callbacks of its service",
+    ),
+    ClusterRule(
+        ProblemKind.SERVICE_RAISES,
+        _find_service_raises,
+        "see `trimaran errors DIR --traces` of any member for the line, and `trimaran archive grep DIR --log` for the "
+        "entry; the client got the error, and the service went on",
     ),
     ClusterRule(
         ProblemKind.CODE_DIFFERS,

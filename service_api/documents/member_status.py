@@ -211,6 +211,18 @@ class StandbyStatus(DocumentPart):
     """Whether the member that answers copies it now."""
 
 
+class ServiceErrorsStatus(DocumentPart):
+    """What callbacks of a member's services have raised: answers that are the same on every member."""
+
+    count: Count
+    """Since its process began, entries that it replayed included."""
+    newest: Line
+    """The service and the exception."""
+    log_position: Position
+    """Where the entry ends at which that was raised."""
+    age_s: Seconds
+
+
 class SyncStatus(DocumentPart):
     """How long the syncs of a member's archive take: the newest 1,000 of the last minute."""
 
@@ -332,6 +344,8 @@ class MemberStatus(Document):
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count
     """Client connections to this member; a client keeps one to every member."""
+    service_errors: ServiceErrorsStatus | None = None
+    """None while no callback has raised at an entry that is newer than the process."""
     certificate: CertificateStatus | None = None
     """None of a member without TLS."""
     connection_limit: Count | None = None

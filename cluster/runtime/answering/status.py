@@ -31,6 +31,7 @@ from ....service_api.documents.member_status import (
     MemberStatus,
     ReluctanceStatus,
     ScrubStatus,
+    ServiceErrorsStatus,
     SnapshotFetchStatus,
     StandbyStatus,
     StateDifferenceStatus,
@@ -127,6 +128,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         log_copies=module.ctx.log_copies.encode_text(),
         clock=_describe_clock(module, now_ns, now_ms),
         reluctance=_describe_reluctance(module),
+        service_errors=_describe_service_errors(vitals, now_ns),
         session_count=len(module.sessions.sessions),
         connection_count=len(vitals.links.ingress.connections),
         certificate=_describe_certificate(ground.host.network.expires, now_ms),
@@ -184,6 +186,19 @@ def _seconds_after_snapshot(module: ConsensusModule, now_ms: int) -> float | Non
 
 def _describe_query_change(check: QueryCheck | None) -> str | None:
     return None if check is None or check.last_change is None else printable_line(check.last_change)
+
+
+def _describe_service_errors(vitals: Vitals, now_ns: int) -> ServiceErrorsStatus | None:
+    agent = vitals.container.agent
+    newest = agent.failures.newest
+    if newest is None or newest.log_position <= vitals.start_position:
+        return None
+    return ServiceErrorsStatus(
+        count=agent.error_count,
+        newest=printable_line(f"{newest.service}: {newest.error}"),
+        log_position=newest.log_position,
+        age_s=_seconds(now_ns - newest.noted_ns),
+    )
 
 
 def _describe_differing(details: Mapping[MemberId, str]) -> list[DifferingMember]:

@@ -34,6 +34,7 @@ from trimaran.service_api.documents.member_status import (
     HeldStatus,
     LogDifferenceStatus,
     MemberStatus,
+    ServiceErrorsStatus,
     StateDifferenceStatus,
     SyncStatus,
 )
@@ -396,6 +397,31 @@ def test_votes_are_not_lost_while_members_that_are_away_may_have_theirs() -> Non
     for view in views:
         kinds = [problem.kind.value for problem in judge_cluster(view, LIMITS)]
         assert (kinds[0], "votes_lost" in kinds) == ("no_leader", False)
+
+
+def raising(age_s: float, log_position: int) -> dict[str, Any]:
+    """What a member says whose service has raised."""
+    errors = ServiceErrorsStatus(count=3, newest="<Tally>: ValueError('no')", log_position=log_position, age_s=age_s)
+    return {"service_errors": errors}
+
+
+def test_an_exception_of_the_service_is_told_once_for_a_minute() -> None:
+    """Issue 44 §2. Every member has run the same entry, and answers go on."""
+
+    def judged(*changes: dict[str, Any]) -> list[Problem]:
+        statuses = {
+            member_id: member_status(member_id, state="FOLLOWER" if member_id else "LEADER", leader=0).model_copy(
+                update=changed
+            )
+            for member_id, changed in enumerate(changes)
+        }
+        return judge_cluster(ClusterView(statuses=statuses, leader=statuses[0], has_quorum=True, verdict=""), LIMITS)
+
+    (problem,) = judged(raising(59.0, 640), raising(12.0, 960), {})
+
+    assert (problem.kind, problem.member_id) == (ProblemKind.SERVICE_RAISES, None)
+    assert has_facts(problem.detail, "12 s", "log_position=960", "3 times", "<Tally>: ValueError('no')")
+    assert judged(raising(60.0, 640), {}, {}) == []
 
 
 OLD_CODE, NEW_CODE = "5c1f93ab0e7d2246", "0b77e2d9c43a1f58"

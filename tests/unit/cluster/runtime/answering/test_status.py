@@ -26,12 +26,14 @@ from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, 
 from trimaran.cluster.runtime.watching.recent_syncs import RecentSyncs
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+from trimaran.cluster.service.failure_log import FailureLog
 from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.documents.member_status import (
     STATUS_LENGTH_LIMIT_BYTES,
     DifferingMember,
     ElectionStatus,
     MemberStatus,
+    ServiceErrorsStatus,
     SyncStatus,
 )
 from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
@@ -83,6 +85,7 @@ def vitals_of(
     damaged: Sequence[DamagedPlace] = (),
     certificate: Certificate | None = None,
     recent_syncs: RecentSyncs | None = None,
+    failures: FailureLog | None = None,
 ) -> Vitals:
     """What is around a consensus module on its own, as far as its status shows it."""
     clock = SoloClock(solo)
@@ -106,7 +109,9 @@ def vitals_of(
             ),
         ),
         "container": SimpleNamespace(
-            adapter=adapter, agent=SimpleNamespace(query_check=None), snapshotless_services=[]
+            adapter=adapter,
+            agent=SimpleNamespace(query_check=None, failures=failures or FailureLog(clock.monotonic_ns), error_count=1),
+            snapshotless_services=[],
         ),
         "snapshots": SimpleNamespace(fetcher=fetcher),
         "repair": SimpleNamespace(upkeep=upkeep_with(damaged)),
@@ -144,6 +149,24 @@ def test_a_member_says_how_long_its_syncs_take_once_there_are_some() -> None:
 
     assert told == SyncStatus(count=1, slow_count=1, slow_s=0.1, p99_s=0.205, max_s=0.205)
     assert asked(vitals_of(Solo())).syncs is None
+
+
+def test_a_member_says_what_its_service_has_raised_since_it_started() -> None:
+    """An entry that was there when the process began has been answered long ago."""
+    solo = Solo()
+    failures = FailureLog(lambda: solo.now_ns)
+    vitals = vitals_of(solo, failures=failures)
+    vitals.start_position = 640
+
+    failures.note(ValueError("old"), service="Tally", log_position=640)
+    replayed = asked(vitals).service_errors
+    failures.note(ValueError("no"), service="Tally", log_position=960)
+    solo.now_ns += 1_500 * MS
+
+    assert replayed is None
+    assert asked(vitals).service_errors == ServiceErrorsStatus(
+        count=1, newest="'Tally': ValueError('no')", log_position=960, age_s=1.5
+    )
 
 
 def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_many() -> None:
