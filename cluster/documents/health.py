@@ -272,8 +272,11 @@ def _find_other_cluster(view: ClusterView, limits: HealthLimits) -> Iterator[tup
 def _find_not_in_term(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
     if view.leader is None:
         return  # that is the cluster's problem, and not one of each member
+    unheard = {standby.member_id for standby in view.leader.standbys if not standby.takes_part}
     for status in view.answered:
-        if not view.is_in_term(status):
+        if status.member_id in unheard and view.is_in_term(status):
+            yield status.member_id, f"{status.state}, and the leader has not heard from it in this term yet"
+        elif not view.is_in_term(status):
             term = "no term" if status.leadership_term_id is None else f"term {status.leadership_term_id}"
             election = status.last_election
             reason = "" if election is None or election.duration_s is not None else f": {election.reason}"

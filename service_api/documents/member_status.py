@@ -209,6 +209,8 @@ class StandbyStatus(DocumentPart):
     """How old that is, by the clock of the member that answers."""
     is_copying: bool
     """Whether the member that answers copies it now."""
+    takes_part: bool = True
+    """Whether the member that answers, if it leads, has heard from it in its term; True of another."""
 
 
 class ServiceErrorsStatus(DocumentPart):

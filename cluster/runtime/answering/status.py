@@ -165,7 +165,7 @@ def describe_unreadiness(vitals: Vitals) -> str | None:
 
 def _describe_standbys(module: ConsensusModule, now_ms: int) -> list[StandbyStatus]:
     standbys, ticks = module.standbys, TICKS_PER_MS[module.ctx.time_unit]
-    offered = standbys.find_offered()
+    offered, present = standbys.find_offered(), standbys.find_present()
     ages_s = {one: max(0, now_ms - place.timestamp // ticks) / _MS_PER_S for one, place in offered.items()}
     return [
         StandbyStatus(
@@ -173,6 +173,7 @@ def _describe_standbys(module: ConsensusModule, now_ms: int) -> list[StandbyStat
             snapshot_position=offered[member_id].log_position if member_id in offered else None,
             snapshot_age_s=ages_s.get(member_id),
             is_copying=standbys.copied_from == member_id,
+            takes_part=module.leader is None or member_id in present,
         )
         for member_id in standbys.find_all()
     ]

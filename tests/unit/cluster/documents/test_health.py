@@ -35,6 +35,7 @@ from trimaran.service_api.documents.member_status import (
     LogDifferenceStatus,
     MemberStatus,
     ServiceErrorsStatus,
+    StandbyStatus,
     StateDifferenceStatus,
     SyncStatus,
 )
@@ -397,6 +398,22 @@ def test_votes_are_not_lost_while_members_that_are_away_may_have_theirs() -> Non
     for view in views:
         kinds = [problem.kind.value for problem in judge_cluster(view, LIMITS)]
         assert (kinds[0], "votes_lost" in kinds) == ("no_leader", False)
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_a_standby_counts_once_the_leader_has_heard_from_it(takes_part: bool) -> None:
+    """Before that `trimaran snapshot take --standby`, after `trimaran health --wait`, was refused."""
+    standby = StandbyStatus(
+        member_id=3, snapshot_position=None, snapshot_age_s=None, is_copying=False, takes_part=takes_part
+    )
+    leader = member_status(0, state="LEADER", leader=0).model_copy(update={"standbys": [standby]})
+    statuses = {0: leader, 3: member_status(3, leader=0)}
+
+    problems = judge_cluster(ClusterView(statuses=statuses, leader=leader, has_quorum=True, verdict=""), LIMITS)
+
+    assert [(problem.kind.value, problem.member_id) for problem in problems] == (
+        [] if takes_part else [("not_in_term", 3)]
+    )
 
 
 def raising(age_s: float, log_position: int) -> dict[str, Any]:
