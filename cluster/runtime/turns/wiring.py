@@ -71,9 +71,9 @@ class AgentTurns(Room):
         """Look how far the log has come, what of it is damaged, and how long syncs take."""
         self.agent.tuning.on_second(self.agent.module.ctx.log_buffer.append_position)
         self.log.look_at_damage()
-        self.look_at_syncs()
+        self._look_at_syncs()
 
-    def look_at_syncs(self) -> None:
+    def _look_at_syncs(self) -> None:
         """Log a slow sync, and tell the consensus module how long a sync takes now."""
         now_ns = self.agent.monotonic_ns()
         slow = self.syncs.take_slow(now_ns)
