@@ -278,8 +278,11 @@ def _find_not_in_term(view: ClusterView, limits: HealthLimits) -> Iterator[tuple
             yield status.member_id, f"{status.state}, and the leader has not heard from it in this term yet"
         elif not view.is_in_term(status):
             term = "no term" if status.leadership_term_id is None else f"term {status.leadership_term_id}"
-            election = status.last_election
-            reason = "" if election is None or election.duration_s is not None else f": {election.reason}"
+            election, reason = status.last_election, ""
+            if election is not None and election.duration_s is None:
+                reason = f": {election.reason}"
+                if election.refusal is not None and status.barred is None:  # which a rule of its own tells
+                    reason += f"; {election.refusal}"
             yield status.member_id, f"{status.state} in {term}{reason}"
 
 

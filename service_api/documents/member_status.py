@@ -36,6 +36,8 @@ class ElectionStatus(DocumentPart):
     """How long it took; None while it goes on."""
     leadership_term_id: Id | None
     """The leadership term that came of it; None while it goes on."""
+    refusal: Line | None = None
+    """Why the member does not stand for leader in it, as it said last; None if it may, and once it is closed."""
 
 
 class SnapshotFetchStatus(DocumentPart):

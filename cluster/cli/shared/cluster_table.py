@@ -138,7 +138,8 @@ def _reason(status: MemberStatus) -> Text:
 
 
 def describe_election(election: ElectionStatus) -> str:
-    """Return when an election was, how long it took, and why it was."""
+    """Return when an election was, how long it took, and why it was; of one that goes on, why the member waits."""
     if election.duration_s is None:
-        return f"for {format_duration(election.age_s)} now: {election.reason}"
+        refusal = "" if election.refusal is None else f"; {election.refusal}"
+        return f"for {format_duration(election.age_s)} now: {election.reason}{refusal}"
     return f"{format_duration(election.age_s)} ago, took {format_duration(election.duration_s)}: {election.reason}"

@@ -256,13 +256,15 @@ def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus |
     last = module.last_election
     if last is None:
         return None
-    closed_ns = last.closed_ns
+    closed_ns, election = last.closed_ns, module.election
+    refusal = None if election is None or election.nomination_refused == last.reason else election.nomination_refused
     return ElectionStatus(
         reason=printable_line(str(last.reason)),
         reason_kind=last.reason.name,
         age_s=_seconds(now_ns - (last.started_ns if closed_ns is None else closed_ns)),
         duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
         leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
+        refusal=None if refusal is None else printable_line(str(refusal)),
     )
 
 

@@ -31,6 +31,7 @@ from trimaran.service_api.documents.member_status import (
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
+    ElectionStatus,
     HeldStatus,
     LogDifferenceStatus,
     MemberStatus,
@@ -398,6 +399,26 @@ def test_votes_are_not_lost_while_members_that_are_away_may_have_theirs() -> Non
     for view in views:
         kinds = [problem.kind.value for problem in judge_cluster(view, LIMITS)]
         assert (kinds[0], "votes_lost" in kinds) == ("no_leader", False)
+
+
+def test_a_member_that_is_not_in_the_term_says_why_it_does_not_stand() -> None:
+    election = ElectionStatus(
+        reason="node started",
+        reason_kind="node_started",
+        age_s=7.0,
+        duration_s=None,
+        leadership_term_id=None,
+        refusal="this member does not stand: it is a learner",
+    )
+    leader = member_status(0, state="LEADER", leader=0)
+    apart = member_status(1, state="CANVASS", leader=None, election=election)
+
+    (problem,) = judge_cluster(
+        ClusterView(statuses={0: leader, 1: apart}, leader=leader, has_quorum=True, verdict=""), LIMITS
+    )
+
+    assert (problem.kind, problem.member_id) == (ProblemKind.NOT_IN_TERM, 1)
+    assert has_facts(problem.detail, "CANVASS", "node started", "it is a learner")
 
 
 @pytest.mark.parametrize("takes_part", [True, False])

@@ -225,6 +225,8 @@ def test_a_member_that_lost_its_directory_says_why_it_does_not_vote() -> None:
     assert asked(vitals_of(fresh)).barred is None
     told = asked(vitals_of(emptied))
     assert (told.has_vote, told.barred is not None) == (False, True)
+    assert told.last_election is not None
+    assert told.last_election.refusal == told.barred
 
 
 def test_a_node_that_is_not_started_yet_says_so() -> None:
