@@ -589,12 +589,11 @@ class Recording:
         if position == segment.base_position + self.descriptor.segment_file_length:
             try:
                 self._roll(position)
-            except (OSError, ArchiveError) as error:
-                failure = (
-                    storage_error(error, "segment not created", self.recording_id, position)
-                    if isinstance(error, OSError)
-                    else error
-                )
+            except ArchiveError as error:
+                self._fail(error)
+                raise
+            except OSError as error:
+                failure = storage_error(error, "segment not created", self.recording_id, position)
                 raise self._fail(failure) from error
         elif position >= self._next.prepare_at_position:
             self._start_preparing()

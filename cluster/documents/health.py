@@ -333,8 +333,8 @@ CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.VOTES_LOST,
         _find_votes_lost,
-        "if one of these directories can be had again, from its old disk, start its member on it; otherwise stop all "
-        "members and make a cluster of what is left: `trimaran recover plan DIR...` with every directory that is there",
+        "start one of these on its old directory, if that can be had again; otherwise stop all members and make a "
+        "cluster of what is left: `trimaran recover plan` with every directory",
     ),
     ClusterRule(
         ProblemKind.NO_QUORUM,

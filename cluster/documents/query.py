@@ -11,7 +11,6 @@ something else. Where the caller may not have the document, the member says who 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
@@ -29,7 +28,7 @@ from ...service_api.documents.document import DocumentT, Refusal, printable_line
 from ...service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from ...service_api.endpoint import Endpoint
 from ...service_api.groups.group import ONLY_GROUP, Group
-from ...service_api.net.handshake_errors import PeerRefusedError, describe_handshake_error
+from ...service_api.net.handshake_errors import describe_handshake_error, is_handshake_error
 from ...service_api.net.local_socket import why_not_local
 from ...service_api.net.transport import SOCKETS, NetworkStack, Purpose, is_local
 from ...service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
@@ -178,7 +177,7 @@ async def query_documents(
     except ConnectionRefusedError:
         raise StatusQueryError(Outcome.REFUSED, f"no process listens on {endpoint}") from None
     except OSError as error:
-        is_of_tls = isinstance(error, ssl.SSLError | PeerRefusedError)
+        is_of_tls = is_handshake_error(error)
         reason = describe_handshake_error(error) if is_of_tls else getattr(error, "strerror", None) or error
         raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
     finally:
@@ -303,7 +302,7 @@ def _describe_close(network: NetworkStack, error: Exception | None) -> str:
     if not network.encrypts:
         return f"{_CLOSED}, as a member with TLS does that is asked in plain text"
     reason = f"{_CLOSED}, as by a member that refuses the certificate"
-    if isinstance(error, ssl.SSLError):
+    if isinstance(error, OSError) and is_handshake_error(error):
         reason = describe_handshake_error(error)
     shown = network.shown
     if shown is None:

@@ -105,6 +105,7 @@ class ConditionExchange:
         ctx.members[member_id].snapshot_position = message.snapshot_position
         ctx.members[member_id].sync_ns = None if message.sync_ns == NULL_VALUE else message.sync_ns
         ctx.vouch_for_term(message.leadership_term_id)
+        self._judge_syncs()
         if member_id not in ctx.roster.current.voter_ids:
             return
         self.clocks.note(

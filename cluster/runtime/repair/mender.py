@@ -148,7 +148,7 @@ class Mender:
                 try:
                     await self._write_copy(found, descriptor.recording_id, position, frames[:room])
                 except _DiskFailedError as error:
-                    raise error.cause from error
+                    raise error.cause  # noqa: B904 - its own cause is what the disk said
                 position, frames = position + len(frames[:room]), frames[room:]
         self._note_mended(descriptor, found, position)
 

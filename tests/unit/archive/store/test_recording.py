@@ -493,7 +493,10 @@ async def test_segment_that_cannot_be_made_for_what_was_held_fails_the_recording
     rig.worker.complete()
 
     assert rig.worker.pending is None
-    assert [getattr(error, "code", None) for error in rig.failures] == [ArchiveErrorCode.STORAGE_SPACE]
+    (failure,) = rig.failures
+    assert isinstance(failure, ArchiveError)
+    assert failure.code is ArchiveErrorCode.STORAGE_SPACE
+    assert isinstance(failure.__cause__, OSError)
     with pytest.raises(ArchiveError, match="not created"):
         await rig.recording.stop()
 

@@ -665,8 +665,8 @@ def test_leader_with_a_slow_disk_hands_over_once_and_does_not_get_leadership_bac
     is_elsewhere = cluster.run_until(lambda: cluster.leader() not in (None, leader), limit_ns=4_000 * MS)
 
     assert is_elsewhere
-    assert [step for _, step in transfers(told)] == ["transfer holding", "transfer asked", "transfer done"]
     cluster.settle()
+    assert [step for _, step in transfers(told)] == ["transfer holding", "transfer asked", "transfer done"]
     term_id = cluster.term_id()
     cluster.run(10_000 * MS)
     assert cluster.term_id() == term_id
