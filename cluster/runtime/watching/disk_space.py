@@ -1,7 +1,7 @@
 """Looks now and then how much room the disk of a member's directory has left, and for how long that lasts.
 
 A percentage comes too late where much is written, and too early on a large disk that stands still. So the readings of
-the last minutes say how fast the room gets less, whoever writes, and when nothing is left if that goes on.
+the last minutes say how fast the room gets less, whatever writes there, and when nothing is left if that goes on.
 """
 
 from __future__ import annotations

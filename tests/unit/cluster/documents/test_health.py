@@ -408,7 +408,7 @@ def test_a_member_that_is_not_in_the_term_says_why_it_does_not_stand() -> None:
         age_s=7.0,
         duration_s=None,
         leadership_term_id=None,
-        refusal="this member does not stand: it is a learner",
+        refusal="a learner: members=0",
     )
     leader = member_status(0, state="LEADER", leader=0)
     apart = member_status(1, state="CANVASS", leader=None, election=election)
@@ -418,7 +418,7 @@ def test_a_member_that_is_not_in_the_term_says_why_it_does_not_stand() -> None:
     )
 
     assert (problem.kind, problem.member_id) == (ProblemKind.NOT_IN_TERM, 1)
-    assert has_facts(problem.detail, "CANVASS", "node started", "it is a learner")
+    assert has_facts(problem.detail, "CANVASS", "node started", "members=0")
 
 
 @pytest.mark.parametrize("takes_part", [True, False])

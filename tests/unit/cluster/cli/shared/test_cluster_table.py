@@ -156,10 +156,10 @@ def test_an_election_that_goes_on_says_for_how_long() -> None:
         reason="node started", reason_kind="node_started", age_s=7.04, duration_s=None, leadership_term_id=None
     )
 
-    barred = running.model_copy(update={"refusal": "this member is not a voter"})
+    barred = running.model_copy(update={"refusal": "no voter: members=0"})
 
     assert has_facts(describe_election(running), "7.0 s", "node started")
-    assert has_facts(describe_election(barred), "node started", "this member is not a voter")
+    assert has_facts(describe_election(barred), "node started", "members=0")
 
 
 def test_a_member_before_its_first_election_says_so() -> None:
