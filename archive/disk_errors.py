@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from ..service_api.errors import causes_of
+
 _RESTORE: Final = "or replace it and let the member copy everything from the others"
 
 ADVICE: Final[dict[int, str]] = {
@@ -82,11 +84,9 @@ def explain_error_on_handle(error: OSError, doing: str, handle: int, **facts: ob
 
 def disk_facts_of(error: BaseException) -> dict[str, Any]:
     """Return what is known of the error of the operating system that an error was made of; {} where there is none."""
-    at: BaseException | None = error
-    while at is not None:
+    for at in causes_of(error):
         if isinstance(at, OSError) and at.errno:
             return {"errno": errno.errorcode.get(at.errno, str(at.errno)), **getattr(at, _FACTS, {})}
-        at = at.__cause__
     return {}
 
 

@@ -117,6 +117,19 @@ def is_damage(error: BaseException) -> bool:
     return isinstance(cause, OSError) and cause.errno in _DAMAGE_NUMBERS
 
 
+_REFUSAL_NUMBERS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Whether an error says that a disk of this machine refused: what was to be kept is not kept.
+
+    Files and sockets share their errors, so an `OSError` counts only with a number that no socket gives.
+    """
+    if isinstance(error, ArchiveError):
+        return error.code in (ArchiveErrorCode.STORAGE_FAILED, ArchiveErrorCode.STORAGE_SPACE)
+    return isinstance(error, OSError) and error.errno in _REFUSAL_NUMBERS
+
+
 def is_failed_read(error: BaseException) -> bool:
     """Whether an archive, this or another one, could not read what it has recorded: another copy may have it."""
     return isinstance(error, ArchiveError) and error.code in (

@@ -18,7 +18,7 @@ Messages are lower case; facts are `name=value`, with both the expected and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import ClassVar
 
@@ -157,6 +157,16 @@ def leaves_of(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in leaves_of(inner)]
     return [error]
+
+
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, and those that it was raised from, each once: nothing keeps a chain from ending in itself."""
+    at: BaseException | None = error
+    seen = set[int]()
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        at = at.__cause__
 
 
 def first_leaf(error: BaseException) -> BaseException:

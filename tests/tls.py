@@ -35,9 +35,9 @@ class Issuer:
     cluster_id: ClusterId = CLUSTER
 
     @classmethod
-    def create(cls, directory: Path, *, cluster_id: ClusterId = CLUSTER) -> Self:
+    def create(cls, directory: Path, *, cluster_id: ClusterId = CLUSTER, name: str = "test authority") -> Self:
         authority = Authority.create(
-            directory, name="test authority", now=datetime.now(UTC) - timedelta(days=30), lifetime=timedelta(days=120)
+            directory, name=name, now=datetime.now(UTC) - timedelta(days=30), lifetime=timedelta(days=120)
         )
         return cls(authority, cluster_id)
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -433,9 +434,14 @@ class Recording:
             self._become_idle()
             self._fail(failure)
             return
-        for segment in segments[:-1]:
-            self._context.files.file_system.close_file(segment.handle)
-            self._segments.remove(segment)
+        try:
+            for segment in segments[:-1]:
+                self._segments.remove(segment)
+                self._context.files.file_system.close_file(segment.handle)
+        except OSError as error:  # of a network's file system, which may tell only now that it kept nothing
+            self._become_idle()
+            self._fail(storage_error(error, "close failed", self.recording_id, self.recorded_position))
+            return
         try:
             self._advance(position)
         except BaseException:
@@ -583,12 +589,11 @@ class Recording:
         if position == segment.base_position + self.descriptor.segment_file_length:
             try:
                 self._roll(position)
-            except (OSError, ArchiveError) as error:
-                failure = (
-                    storage_error(error, "segment not created", self.recording_id, position)
-                    if isinstance(error, OSError)
-                    else error
-                )
+            except ArchiveError as error:
+                self._fail(error)
+                raise
+            except OSError as error:
+                failure = storage_error(error, "segment not created", self.recording_id, position)
                 raise self._fail(failure) from error
         elif position >= self._next.prepare_at_position:
             self._start_preparing()
@@ -657,7 +662,8 @@ class Recording:
             if offset == files.segment_length_bytes and self._wants(base_position):
                 self._next.ready = segment
             else:
-                await loop.run_in_executor(None, files.discard, segment)
+                with suppress(OSError):  # the next start removes it
+                    await loop.run_in_executor(None, files.discard, segment)
         self._next.task = None
 
     def _wants(self, base_position: int) -> bool:

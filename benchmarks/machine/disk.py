@@ -8,8 +8,10 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
+from ...archive.files.sync_speed import measure_syncs
+
 _SYNC_COUNT: Final = 400
-_SYNC_BYTES: Final = 4096
+_SYNC_LIMIT_NS: Final = 60_000_000_000
 _STREAM_BYTES: Final = 256 << 20
 _STREAM_CHUNK_BYTES: Final = 1 << 20
 _STREAM_SYNC_CHUNKS: Final = 4
@@ -22,6 +24,9 @@ def settle_disk() -> None:
 
 def measure_disk(directory: Path) -> dict[str, float]:
     """Time fdatasync into a file that is written already, and a stream of writes that is synced every 4 MiB."""
+    syncs_ns = measure_syncs(
+        directory, sync_count=_SYNC_COUNT, limit_ns=_SYNC_LIMIT_NS, monotonic_ns=time.perf_counter_ns
+    )
     path = directory / "disk-probe"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
@@ -29,12 +34,6 @@ def measure_disk(directory: Path) -> dict[str, float]:
         for offset in range(0, _STREAM_BYTES, _STREAM_CHUNK_BYTES):
             os.pwrite(handle, block, offset)
         os.fsync(handle)
-        sync_us = []
-        for number in range(_SYNC_COUNT):
-            os.pwrite(handle, block[:_SYNC_BYTES], number * _SYNC_BYTES)
-            begin_ns = time.perf_counter_ns()
-            os.fdatasync(handle)
-            sync_us.append((time.perf_counter_ns() - begin_ns) / 1e3)
         begin_ns = time.perf_counter_ns()
         for number, offset in enumerate(range(0, _STREAM_BYTES, _STREAM_CHUNK_BYTES)):
             os.pwrite(handle, block, offset)
@@ -44,9 +43,8 @@ def measure_disk(directory: Path) -> dict[str, float]:
     finally:
         os.close(handle)
         path.unlink()
-    sync_us.sort()
     return {
-        "fdatasync_4k_p50_us": round(median(sync_us), 1),
-        "fdatasync_4k_p99_us": round(sync_us[len(sync_us) * 99 // 100], 1),
+        "fdatasync_4k_p50_us": round(median(syncs_ns) / 1e3, 1),
+        "fdatasync_4k_p99_us": round(syncs_ns[len(syncs_ns) * 99 // 100] / 1e3, 1),
         "stream_mb_per_s": round(_STREAM_BYTES / stream_s / 1e6),
     }

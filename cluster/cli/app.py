@@ -72,6 +72,12 @@ COMMANDS: Final = {
         START,
         "trimaran secrets add /etc/trimaran/secrets ops; trimaran secrets list /etc/trimaran/secrets",
     ),
+    "check-disk": CliCommand(
+        "trimaran.cluster.cli.check_disk:check_disk",
+        "Measure what syncs cost in a directory.",
+        START,
+        "trimaran check-disk /var/lib/trimaran && systemctl start trimaran",
+    ),
     "status": CliCommand(
         "trimaran.cluster.cli.status:status",
         "Show the status of every member.",

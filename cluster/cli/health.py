@@ -28,7 +28,7 @@ from ...service_api.member_id import MEMBER_ID_MAX
 from ..documents.health import ClusterView, Problem, describe_upgrade, judge_cluster
 from ..documents.query import Outcome
 from ..settings.health_limits import HealthLimits
-from .shared.cluster_report import ClusterReport, ask_cluster, exit_status
+from .shared.cluster_report import ClusterReport, ask_cluster, exit_status, is_voter
 from .shared.every_group import of_every_group
 from .shared.setting_flags import load_asked_cluster, load_health_limits_from_flags, with_health_flags
 from .shared.watching import TimeoutOption
@@ -139,6 +139,7 @@ def diagnose(report: ClusterReport, limits: HealthLimits, member_id: int | None 
             for member in report.members
             if member.kind is not None or member.outcome is Outcome.OTHER_CLUSTER
         },
+        voter_ids=frozenset(m.member_id for m in report.members if is_voter(m.kind)),
         leader=find_leader(member.status for member in report.members if member.status is not None),
         strangers=frozenset(m.member_id for m in report.members if m.outcome is Outcome.OTHER_CLUSTER),
         has_quorum=report.has_quorum,

@@ -120,6 +120,7 @@ class ConsensusModule:
             ConditionQuery: self.conditions.on_query,
             MemberCondition: self.conditions.on_condition,
             ev.ReluctanceChanged: self._on_reluctance_changed,
+            ev.SyncsMeasured: self.conditions.on_syncs_measured,
             ev.LiveJoined: self._on_live_joined,
             ev.Recorded: self._on_recorded,
             ev.ReplayDone: self._on_replay_done,

@@ -122,6 +122,10 @@ class ConsensusConfig:
     """The member that this one, while it is a standby, takes the log from; None: the leader. See `log_source`."""
     clock_skew_limit_ns: int = 1_000_000_000
     """From here on a clock is off."""
+    sync_slow_ns: int = 100_000_000
+    """From here on a sync is slow."""
+    slow_disk_hand_over: bool = True
+    """Whether a leader with a slow disk hands over to a member with a clearly faster one. See `transfer`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,6 +213,8 @@ class ConsensusContext:
     is_spare: bool = False
     """Follower, in a term: whether a majority is had without it, as far as it can see; then its syncs may come late."""
 
+    sync_ns: int | None = None
+    """How long a sync of this member's disk takes now; None while next to nothing is synced."""
     reluctance: dict[Reluctance, str] = field(default_factory=dict)
     """Why this member would rather not lead, with the facts as one line; empty if it is willing."""
     held: HeldEntry | LogDifference | None = None

@@ -55,6 +55,13 @@ class ReluctanceChanged:
 
 
 @dataclass(slots=True)
+class SyncsMeasured:
+    """How long a sync of this member's disk takes now; None while next to nothing is synced."""
+
+    typical_ns: int | None
+
+
+@dataclass(slots=True)
 class LogUnreadable:
     """Leader: its log cannot be read where a member needs it; `detail` says where, in one line."""
 

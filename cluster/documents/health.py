@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict
 from ...service_api.documents.member_status import MemberStatus, is_in_term
 from ...service_api.tls.watch import EXPIRY_NOTICE
 from ..core.vocabulary.held_entry import DIFFERENCE_ADVICE, HELD_ADVICE
+from ..core.vocabulary.members import quorum_threshold
 from ..settings.health_limits import HealthLimits
 
 
@@ -33,6 +34,8 @@ class ProblemKind(StrEnum):
 
     NO_LEADER = "no_leader"
     """No member leads."""
+    VOTES_LOST = "votes_lost"
+    """No member leads and none can: too few members have a log and their votes, and the others forgot theirs."""
     NO_QUORUM = "no_quorum"
     """There is a leader, but no majority in its term: nothing commits."""
     OTHER_CLUSTER = "other_cluster"
@@ -67,6 +70,8 @@ class ProblemKind(StrEnum):
     """Members' logs differ in a range, and nobody can say whose is valid: a member stands before it."""
     SERVICE_HELD = "service_held"
     """A member stands still before an entry of the log at which its service fails each time."""
+    SERVICE_RAISES = "service_raises"
+    """A callback of a service has raised an exception within the last minute, on every member."""
     NO_SNAPSHOTS_POSSIBLE = "no_snapshots_possible"
     """A service cannot write its state, and there is much log: each start replays all of it, and none is removed."""
     NO_SNAPSHOT = "no_snapshot"
@@ -75,8 +80,12 @@ class ProblemKind(StrEnum):
     """A member could not read a part of its archive."""
     COLD_STORAGE_FAILS = "cold_storage_fails"
     """A member cannot put its old log into the object store, so its disk fills."""
+    SYNC_SLOW = "sync_slow"
+    """The disk of a member takes long to make its log durable."""
     DISK_FULL = "disk_full"
     """The disk of a member's directory is nearly full."""
+    DISK_FILLS = "disk_fills"
+    """The disk of a member's directory is full soon, if it fills on as in the last minutes."""
     DESCRIPTORS_SCARCE = "descriptors_scarce"
     """A member has nearly as many client connections, or files open, as it may."""
     CERTIFICATE_EXPIRES = "certificate_expires"
@@ -98,7 +107,11 @@ class Problem(BaseModel):
 
 _SCARCE_PERCENT: Final = 90
 _COLD_FAILURE_S: Final = 60
+_RAISED_S: Final = 60
+"""For so long an exception of a service is told: it is answered, and the service goes on."""
 _SECONDS_PER_DAY: Final = 86_400
+_SLOW_SYNC_COUNT: Final = 5
+"""Slow syncs in a minute from which on a disk is slow, if they are one in a hundred of all."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -109,12 +122,21 @@ class ClusterView:
     """By member id, in the order of the configuration; what happened instead, where a member did not answer."""
     leader: MemberStatus | None
     """The leader of the highest term."""
+    voter_ids: frozenset[int] = frozenset()
+    """The members that have a vote by the configuration, witnesses included."""
     strangers: frozenset[int] = frozenset()
     """Of those that did not answer: members of another cluster than the one that was asked for."""
     has_quorum: bool
     """Whether there is a leader, and a majority answered in its term."""
     verdict: str
     """The state of the cluster as one line."""
+
+    @property
+    def barred(self) -> list[MemberStatus]:
+        """The voters that answer and say that they have lost their votes, where too few others are left to elect."""
+        barred = [status for status in self.answered if status.barred and status.member_id in self.voter_ids]
+        is_lost = len(self.voter_ids) - len(barred) < quorum_threshold(len(self.voter_ids))
+        return barred if is_lost and self.leader is None else []
 
     @property
     def answered(self) -> list[MemberStatus]:
@@ -205,8 +227,20 @@ def describe_upgrade(view: ClusterView, limits: HealthLimits) -> str | None:
 
 
 def _find_no_leader(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
-    if view.answered and view.leader is None:
+    if view.answered and view.leader is None and not view.barred:
         yield None, view.verdict
+
+
+def _find_votes_lost(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    barred, voter_count = view.barred, len(view.voter_ids)
+    if barred:
+        named = ", ".join(str(status.member_id) for status in barred)
+        left_count = voter_count - len(barred)
+        yield (
+            None,
+            f"members that have lost their directories: {named}; {left_count} of {voter_count} voters left, expected "
+            f"at least {quorum_threshold(voter_count)} to elect a leader",
+        )
 
 
 def _find_no_quorum(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
@@ -238,11 +272,17 @@ def _find_other_cluster(view: ClusterView, limits: HealthLimits) -> Iterator[tup
 def _find_not_in_term(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
     if view.leader is None:
         return  # that is the cluster's problem, and not one of each member
+    unheard = {standby.member_id for standby in view.leader.standbys if not standby.takes_part}
     for status in view.answered:
-        if not view.is_in_term(status):
+        if status.member_id in unheard and view.is_in_term(status):
+            yield status.member_id, f"{status.state}, and the leader has not heard from it in this term yet"
+        elif not view.is_in_term(status):
             term = "no term" if status.leadership_term_id is None else f"term {status.leadership_term_id}"
-            election = status.last_election
-            reason = "" if election is None or election.duration_s is not None else f": {election.reason}"
+            election, reason = status.last_election, ""
+            if election is not None and election.duration_s is None:
+                reason = f": {election.reason}"
+                if election.refusal is not None and status.barred is None:  # which a rule of its own tells
+                    reason += f"; {election.refusal}"
             yield status.member_id, f"{status.state} in {term}{reason}"
 
 
@@ -270,11 +310,31 @@ def _find_code_differs(view: ClusterView, limits: HealthLimits) -> Iterator[tupl
             yield status.member_id, f"it runs code {status.code}, and {leader}"
 
 
+def _find_service_raises(view: ClusterView, limits: HealthLimits) -> Iterator[tuple[int | None, str]]:
+    """Tell it once: every member has run the same entry."""
+    found = [status.service_errors for status in view.answered if status.service_errors is not None]
+    recent = [errors for errors in found if errors.age_s < _RAISED_S]
+    newest = max(recent, key=lambda errors: errors.log_position, default=None)
+    if newest is not None:
+        yield (
+            None,
+            f"raised {newest.age_s:.0f} s ago at log_position={newest.log_position}, {newest.count:,} times in all: "
+            f"{newest.newest}",
+        )
+
+
 CLUSTER_RULES: Final = (
     ClusterRule(
         ProblemKind.NO_LEADER,
         _find_no_leader,
-        "start the members that do not answer; `trimaran errors DIR` on their machines says why they ended",
+        "start the members that do not answer; `trimaran errors DIR` on their machines says why they ended; where all "
+        "answer, `trimaran status` says what the election of each one waits for",
+    ),
+    ClusterRule(
+        ProblemKind.VOTES_LOST,
+        _find_votes_lost,
+        "start one of these on its old directory, if that can be had again; otherwise stop all members and make a "
+        "cluster of what is left: `trimaran recover plan` with every directory",
     ),
     ClusterRule(
         ProblemKind.NO_QUORUM,
@@ -304,6 +364,12 @@ CLUSTER_RULES: Final = (
         "look at its disk and its network (trimaran_sync_duration_seconds), and at slow callbacks of its service",
     ),
     ClusterRule(
+        ProblemKind.SERVICE_RAISES,
+        _find_service_raises,
+        "see `trimaran errors DIR --traces` of any member for the line, and `trimaran archive grep DIR --log` for the "
+        "entry; the client got the error, and the service went on",
+    ),
+    ClusterRule(
         ProblemKind.CODE_DIFFERS,
         _find_code_differs,
         "finish the upgrade, or start it with the leader's code; see docs/upgrading.md",
@@ -317,6 +383,8 @@ CLUSTER_RULES: Final = (
 def _find_no_vote(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     if is_in_term(status) and not status.has_vote:
         yield "it has forgotten its votes, or has never voted, so it is not counted yet"
+    elif status.barred is not None:
+        yield status.barred
 
 
 def _find_differs(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -431,13 +499,40 @@ def _find_cold_storage_fails(status: MemberStatus, limits: HealthLimits) -> Iter
         )
 
 
+def _find_sync_slow(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    syncs = status.syncs
+    if syncs is None or syncs.slow_count < max(_SLOW_SYNC_COUNT, syncs.count / 100):
+        return
+    yield (
+        f"{syncs.slow_count:,} of {syncs.count:,} syncs took {syncs.slow_s:g} s or longer in the last minute: "
+        f"p99={syncs.p99_s:.3f} s max={syncs.max_s:.3f} s"
+    )
+
+
+def describe_full_disk(free_bytes: int, size_bytes: int, limits: HealthLimits) -> str | None:
+    """Say in one line that a disk is nearly full; None if it is not."""
+    if 100 * free_bytes >= limits.min_disk_free_percent * size_bytes:
+        return None
+    percent, free_mib, size_mib = 100 * free_bytes / size_bytes, free_bytes >> 20, size_bytes >> 20
+    return f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
+
+
 def _find_disk_full(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
     free_bytes, size_bytes = status.disk_free_bytes, status.disk_size_bytes
-    if free_bytes is None or not size_bytes:
-        return
-    if 100 * free_bytes < limits.min_disk_free_percent * size_bytes:
-        percent, free_mib, size_mib = 100 * free_bytes / size_bytes, free_bytes >> 20, size_bytes >> 20
-        yield f"the disk of its directory has {free_mib:,} MiB left, {percent:.1f} % of {size_mib:,} MiB"
+    if free_bytes is not None and size_bytes:
+        detail = describe_full_disk(free_bytes, size_bytes, limits)
+        if detail is not None:
+            yield detail
+
+
+def _find_disk_fills(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
+    free_bytes, full_in_s = status.disk_free_bytes, status.disk_full_in_s
+    if free_bytes is not None and full_in_s is not None and full_in_s * 1_000 < limits.min_disk_time_ms:
+        rate_mib = free_bytes / max(full_in_s, 1) / (1 << 20)
+        yield (
+            f"the disk of its directory is full in {full_in_s / 60:,.0f} min at the rate of the last minutes, "
+            f"{rate_mib:,.1f} MiB/s: {free_bytes >> 20:,} MiB are left"
+        )
 
 
 def _find_descriptors_scarce(status: MemberStatus, limits: HealthLimits) -> Iterator[str]:
@@ -547,10 +642,24 @@ MEMBER_RULES: Final = (
         is_ready=True,  # it serves its clients
     ),
     MemberRule(
+        ProblemKind.SYNC_SLOW,
+        _find_sync_slow,
+        "see what else uses its disk (`iostat -x 1`), or replace the disk; each commit of a leader waits for its own "
+        "disk: `trimaran leader transfer` if it leads and does not hand over by itself",
+        is_ready=True,  # it serves its clients, slowly; where a majority is faster, a leader hands over by itself
+    ),
+    MemberRule(
         ProblemKind.DISK_FULL,
         _find_disk_full,
         "free space, or let it remove old log after snapshots (keep_all, keep_log_bytes): a member whose "
         "disk is full stops",
+    ),
+    MemberRule(
+        ProblemKind.DISK_FILLS,
+        _find_disk_fills,
+        "see what grows (`du -x`): log that it does not remove (keep_all, keep_log_bytes, no newer snapshot: `trimaran "
+        "snapshot take`), or another program on that disk; a member whose disk is full stops",
+        is_ready=True,  # there is room yet
     ),
     MemberRule(
         ProblemKind.DESCRIPTORS_SCARCE,

@@ -28,6 +28,7 @@ from ...service_api.documents.document import DocumentT, Refusal, printable_line
 from ...service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES, MemberStatus
 from ...service_api.endpoint import Endpoint
 from ...service_api.groups.group import ONLY_GROUP, Group
+from ...service_api.net.handshake_errors import describe_handshake_error, is_handshake_error
 from ...service_api.net.local_socket import why_not_local
 from ...service_api.net.transport import SOCKETS, NetworkStack, Purpose, is_local
 from ...service_api.types import NULL_VALUE, REFUSAL_STREAM_ID, STATUS_STREAM_ID
@@ -35,7 +36,7 @@ from ...service_api.wire.frame import TYPE_DATA, encode_frame
 from ...service_api.wire.link_frames import SetupFrame
 from ...service_api.wire.stream import FrameParser
 
-_CLOSED: Final = "the connection was closed without an answer, as a member with TLS does that is asked in plain text"
+_CLOSED: Final = "the connection was closed without an answer"
 _DOCUMENT_LIMIT: Final = 64
 """Documents of one answer that may wait to be looked at."""
 
@@ -159,7 +160,7 @@ async def query_documents(
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
     setup = SetupFrame(session_id=NULL_VALUE, stream_id=stream_id, cluster_id=cluster_id or network.cluster_id)
-    reader = _AnswerReader(address, setup, request, length_limit_bytes)
+    reader = _AnswerReader(address, setup, request, length_limit_bytes, network)
     try:
         async with asyncio.timeout_at(deadline_s):
             await network.dial(Purpose.DOCUMENTS, address, lambda: reader)
@@ -176,7 +177,8 @@ async def query_documents(
     except ConnectionRefusedError:
         raise StatusQueryError(Outcome.REFUSED, f"no process listens on {endpoint}") from None
     except OSError as error:
-        reason = getattr(error, "strerror", None) or error
+        is_of_tls = is_handshake_error(error)
+        reason = describe_handshake_error(error) if is_of_tls else getattr(error, "strerror", None) or error
         raise StatusQueryError(Outcome.UNREACHABLE, printable_line(f"{endpoint}: {reason}")) from None
     finally:
         reader.abort()
@@ -200,8 +202,16 @@ class _AnswerReader(asyncio.Protocol):
     So many documents may wait to be taken and no more: what answers without end is no member.
     """
 
-    def __init__(self, endpoint: Endpoint, setup: SetupFrame, request: bytes | None, length_limit_bytes: int) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        setup: SetupFrame,
+        request: bytes | None,
+        length_limit_bytes: int,
+        network: NetworkStack,
+    ) -> None:
         self._endpoint = endpoint
+        self._network = network
         self._setup = setup
         self.documents: asyncio.Queue[bytes | StatusQueryError | None] = asyncio.Queue()
         self._stream_id = setup.stream_id
@@ -262,7 +272,7 @@ class _AnswerReader(asyncio.Protocol):
         if self._parser.buffered_bytes:
             self._fail(Outcome.PARTIAL, f"closed after {self._received_bytes} bytes of an answer")
         elif not self._document_count:
-            self._fail(Outcome.CLOSED, _CLOSED)
+            self._fail(Outcome.CLOSED, printable_line(_describe_close(self._network, exc)))
         elif not self._is_done:
             self._is_done = True
             self.documents.put_nowait(None)
@@ -285,3 +295,19 @@ class _AnswerReader(asyncio.Protocol):
         if not self._is_done:
             self._is_done = True
             self.documents.put_nowait(StatusQueryError(outcome, detail, is_for_good=is_for_good))
+
+
+def _describe_close(network: NetworkStack, error: Exception | None) -> str:
+    """Say why a connection may have been closed before an answer began."""
+    if not network.encrypts:
+        return f"{_CLOSED}, as a member with TLS does that is asked in plain text"
+    reason = f"{_CLOSED}, as by a member that refuses the certificate"
+    if isinstance(error, OSError) and is_handshake_error(error):
+        reason = describe_handshake_error(error)
+    shown = network.shown
+    if shown is None:
+        return f"{reason}; none was shown: see the settings tls certificate and key"
+    return (
+        f"{reason}; shown was subject={shown.subject} issuer={shown.issuer} "
+        f"not_after={shown.not_after:%Y-%m-%d %H:%M} UTC file={shown.file}"
+    )

@@ -1,4 +1,5 @@
-"""The messages in which members tell each other how they are: their clock, their term, and whether they would lead.
+"""The messages in which members tell each other how they are: their clock, their term, their
+disk, and whether they would lead.
 
 See `core.conditions`. Aeron Cluster has no such messages; these are of our own schema, and of no file. A member asks on
 the link that it dialled itself, and the answer comes on the link that the other one dialled. The nonce ties the two
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ...service_api.types import NULL_POSITION
+from ...service_api.types import NULL_POSITION, NULL_VALUE
 from ...service_api.wire.fields import Int32, Int64, WireMemberId, WireTermId
 from ...service_api.wire.message import TrimaranMessage
 
@@ -39,3 +40,5 @@ class MemberCondition(TrimaranMessage):
     """How much it is preferred as leader: its setting."""
     snapshot_position: Int64 = NULL_POSITION
     """Where its newest complete snapshot was taken; -1 if it has none."""
+    sync_ns: Int64 = NULL_VALUE
+    """How long a sync of its disk takes now, in nanoseconds; -1 while it syncs next to nothing."""

@@ -126,7 +126,9 @@ def _make_config(
         leader_priority=config.leader_priority,
         group=config.own_group,
         log_source_id=config.log_source_id,
-        clock_skew_limit_ns=config.clock_skew_limit_ms * 1_000_000,
+        clock_skew_limit_ns=config.clock_skew_limit_ms * _NS_PER_MS,
+        sync_slow_ns=config.sync_slow_ms * _NS_PER_MS,
+        slow_disk_hand_over=config.slow_disk_hand_over,
         code_digest=code.digest,
         known_level=find_known_level(services),
     )

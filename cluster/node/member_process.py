@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from ...archive.errors import is_disk_failure
 from ...service_api import ClusteredService
 from ...service_api.stop_signals import on_stop_signal
 from ...service_api.users_code import USERS_CODE, calls_users_code
@@ -119,9 +120,10 @@ class _StopRequest:
 def _on_unhandled(node: Node, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what no callback of the loop caught: a bug, and one to be found in the error log.
 
-    Where memory ran out, the callback did half of its work, and nobody knows which half: the member ends.
+    Where memory ran out or the disk refused, the callback did half of its work, and nobody knows which half: the member
+    ends.
     """
     error = context.get("exception")
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (error is not None and is_disk_failure(error)):
         node.agent.terminate(error)
     logger.error("loop.exception_raised", message=context.get("message"), exc_info=error)

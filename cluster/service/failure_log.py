@@ -23,12 +23,14 @@ _Place = tuple[str, str, int]
 
 
 @dataclass(slots=True, frozen=True)
-class _Failure:
-    """The newest failure of a kind."""
+class NotedFailure:
+    """A failure of a callback: of a kind, the newest is kept."""
 
     service: str
     error: str
     log_position: int
+    noted_ns: int
+    """When, by monotonic time; an entry that is replayed fails again."""
 
 
 class FailureLog:
@@ -37,8 +39,10 @@ class FailureLog:
     def __init__(self, monotonic_ns: Callable[[], int], *, kind_limit: int = KIND_LIMIT) -> None:
         self._monotonic_ns = monotonic_ns
         self._lines = LineLimiter[_Place](kind_limit=kind_limit)
-        self._newest: dict[_Place | None, _Failure] = {}
+        self._newest: dict[_Place | None, NotedFailure] = {}
         """By kind; None of those beyond the limit."""
+        self.newest: NotedFailure | None = None
+        """Of all kinds."""
 
     def __repr__(self) -> str:
         return f"<FailureLog kinds={len(self._newest)}>"
@@ -48,7 +52,7 @@ class FailureLog:
         now_ns, place = self._monotonic_ns(), _place_of(error)
         kind = self._lines.fold(place, now_ns)
         is_first, count = kind not in self._lines, self._lines.count(place, now_ns)
-        failure = self._newest[kind] = _Failure(repr(service), repr(error), log_position)
+        self.newest = failure = self._newest[kind] = NotedFailure(repr(service), repr(error), log_position, now_ns)
         if is_first:
             logger.error(
                 "service.failed",
@@ -67,7 +71,7 @@ class FailureLog:
             _log_again(self._newest[kind], count)
 
 
-def _log_again(failure: _Failure, count: int) -> None:
+def _log_again(failure: NotedFailure, count: int) -> None:
     logger.error(
         "service.failed_again",
         service=failure.service,

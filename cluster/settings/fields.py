@@ -206,6 +206,13 @@ class ClusterSettings(BaseModel):
             "has been fit to lead for a while",
         ),
     ] = 0
+    slow_disk_hand_over: Annotated[
+        Switch,
+        Field(
+            description="a leader whose syncs take sync_slow_ms or longer hands over, once a majority of the voters "
+            "has been at least four times as fast for a while"
+        ),
+    ] = True
     handover_timeout_ms: Annotated[
         AmountMillis,
         Field(
@@ -410,6 +417,9 @@ class WatchingSettings(BaseModel):
             "by what it is"
         ),
     ] = 2
+    sync_slow_ms: Annotated[
+        Millis, Field(description="a sync of the log that takes this long is logged as sync.slow; see also health")
+    ] = 100
     hang_timeout_ms: Annotated[
         AmountMillis,
         Field(
@@ -433,6 +443,10 @@ class WatchingSettings(BaseModel):
     min_disk_free_percent: Annotated[
         Count, Field(ge=0, le=100, description="unhealthy: less than this is free on the disk of the directory")
     ] = 5
+    min_disk_time_ms: Annotated[
+        Millis,
+        Field(description="unhealthy: the disk of the directory is full sooner, if it fills on as in the last minutes"),
+    ] = 1_800_000
     max_upgrade_ms: Annotated[
         Millis,
         Field(description="unhealthy: members run different code, and no member has started for longer than this"),

@@ -14,4 +14,5 @@ class HealthLimits:
     max_log_after_snapshot_bytes: int
     max_snapshot_age_ms: int
     min_disk_free_percent: int
+    min_disk_time_ms: int
     max_upgrade_ms: int

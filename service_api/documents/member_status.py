@@ -36,6 +36,8 @@ class ElectionStatus(DocumentPart):
     """How long it took; None while it goes on."""
     leadership_term_id: Id | None
     """The leadership term that came of it; None while it goes on."""
+    refusal: Line | None = None
+    """Why the member does not stand for leader in it, as it said last; None if it may, and once it is closed."""
 
 
 class SnapshotFetchStatus(DocumentPart):
@@ -209,6 +211,32 @@ class StandbyStatus(DocumentPart):
     """How old that is, by the clock of the member that answers."""
     is_copying: bool
     """Whether the member that answers copies it now."""
+    takes_part: bool = True
+    """Whether the member that answers, if it leads, has heard from it in its term; True of another."""
+
+
+class ServiceErrorsStatus(DocumentPart):
+    """What callbacks of a member's services have raised: answers that are the same on every member."""
+
+    count: Count
+    """Since its process began, entries that it replayed included."""
+    newest: Line
+    """The service and the exception."""
+    log_position: Position
+    """Where the entry ends at which that was raised."""
+    age_s: Seconds
+
+
+class SyncStatus(DocumentPart):
+    """How long the syncs of a member's archive take: the newest 1,000 of the last minute."""
+
+    count: Count
+    slow_count: Count
+    """Those that took `sync_slow_ms` or longer, one that still runs included."""
+    slow_s: Seconds
+    """That setting of the member."""
+    p99_s: Seconds
+    max_s: Seconds
 
 
 class CertificateStatus(DocumentPart):
@@ -265,6 +293,8 @@ class MemberStatus(Document):
     has_vote: bool = True
     """The right to vote and to be counted. False of a member that came with an empty directory, for a moment: until
     the others have committed an entry without it."""
+    barred: Line | None = None
+    """Why it neither votes nor stands, while its cluster has a log that it may have forgotten; None if it may."""
     snapshot_position: Position | None = None
     """Where its newest complete snapshot was taken; None if it has none."""
     snapshot_length_bytes: Count | None = None
@@ -318,6 +348,8 @@ class MemberStatus(Document):
     """Client sessions of the cluster that are open at its delivered position."""
     connection_count: Count
     """Client connections to this member; a client keeps one to every member."""
+    service_errors: ServiceErrorsStatus | None = None
+    """None while no callback has raised at an entry that is newer than the process."""
     certificate: CertificateStatus | None = None
     """None of a member without TLS."""
     connection_limit: Count | None = None
@@ -334,10 +366,14 @@ class MemberStatus(Document):
     """The longest that its loop was busy with one thing, stall or not."""
     cold_storage: ColdStorageStatus | None = None
     """None without the setting `cold_storage_url`."""
+    syncs: SyncStatus | None = None
+    """None of a member that has synced nothing for a minute."""
     disk_free_bytes: Count | None = None
     """What may still be written to the file system of its directory; None if that is not known."""
     disk_size_bytes: Count | None = None
     """How large that file system is."""
+    disk_full_in_s: Seconds | None = None
+    """In how long it is full, if it fills on as in the last ten minutes; None if it does not fill, or at first."""
     error_count: Count = 0
     """Warnings and errors that it logged since its process began; `trimaran errors` shows them."""
 

@@ -12,6 +12,11 @@ class PeerRefusedError(ConnectionError):
     """The other side is not who it has to be; the text says what it shows."""
 
 
+def is_handshake_error(error: BaseException | None) -> bool:
+    """Whether two sides did not agree on encryption: one refused the other, or said so in an alert of TLS."""
+    return isinstance(error, PeerRefusedError) or (isinstance(error, OSError) and hasattr(error, "library"))
+
+
 def describe_handshake_error(error: OSError) -> str:
     """Say in one line why two sides did not agree on encryption."""
     if isinstance(error, PeerRefusedError):

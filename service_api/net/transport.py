@@ -166,6 +166,11 @@ class NetworkStack(ABC):
         """The certificate in use that expires first; None where there is none."""
         return None
 
+    @property
+    def shown(self) -> Certificate | None:
+        """The certificate that the other side is shown; None where there is none."""
+        return None
+
     @abstractmethod
     async def listen(
         self, purpose: Purpose, endpoint: Endpoint, make_protocol: MakeProtocol, *, gate: ConnectionGate

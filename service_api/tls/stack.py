@@ -126,6 +126,11 @@ class TlsStack(SocketStack):
         """The certificate of the files in use that expires first."""
         return self.credentials.expires
 
+    @property
+    def shown(self) -> Certificate | None:
+        """The first certificate of the own chain."""
+        return self.credentials.chain[0] if self.credentials.chain else None
+
     def renew(self) -> bool:
         """Read the files again if they have changed since they were looked at last. Whether they are used now. Blocks.
 

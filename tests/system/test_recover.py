@@ -17,9 +17,10 @@ from tests.system.cluster_process import STEADY, SystemCluster
 from tests.system.commands import run_trimaran, started
 from tests.system.directory_checker import log_end_position
 from tests.system.requester import Requester
+from tests.system.test_operations import NO_LEADER, order
 from tests.system.test_snapshots import take
 from tests.unit.archive.streams import extract_sample
-from tests.waiting import wait_until
+from tests.waiting import ask_until, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +111,21 @@ async def test_one_survivor_becomes_three_members(data_dir: Path) -> None:
     cluster.check_answers(requester)
 
 
+async def told_that_votes_are_lost(cluster: SystemCluster) -> None:
+    """Start all members, two of them on empty directories, until `health` names these two; then kill all."""
+    for member_id in [*cluster.members]:
+        cluster.start(member_id)
+
+    async def find() -> dict[str, Any] | None:  # Any: JSON
+        report: dict[str, Any] = json.loads((await order(cluster, "health")).output)
+        return report if report["problems"] and report["problems"][0]["kind"] == "votes_lost" else None
+
+    report = await ask_until(find, timeout_s=60.0, what="health that tells of lost votes")
+    assert [problem["member_id"] for problem in report["problems"]] == [None, 0, 1]
+    assert report["exit_status"] == NO_LEADER
+    kill_all(cluster)
+
+
 async def test_a_survivor_in_place_is_a_cluster_of_one(data_dir: Path) -> None:
     async with SystemCluster(data_dir) as cluster, cluster.requester() as requester:
         await requester.request(200)
@@ -119,6 +135,7 @@ async def test_a_survivor_in_place_is_a_cluster_of_one(data_dir: Path) -> None:
         kill_all(cluster)
         for wiped in (0, 1):
             shutil.rmtree(cluster.directory_of(wiped))
+        await told_that_votes_are_lost(cluster)
 
         done = await recover("apply", *directories_of(cluster, 2), "--members", members_of(cluster, 2), "--in-place")
         for gone in (0, 1):

@@ -166,7 +166,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
     statuses = [answer.status for answer in answers if answer.status is not None]
     leader = find_leader(statuses)
     kinds = {member.member_id: member.kind for member in _find_members(answers)}
-    voters = {member_id for member_id, kind in kinds.items() if kind in (MemberKind.VOTER, MemberKind.WITNESS)}
+    voters = {member_id for member_id, kind in kinds.items() if is_voter(kind)}
     in_term = {status.member_id for status in statuses if leader is not None and is_in_term_of(status, leader)}
     counts = _Counts(
         members=len(kinds),
@@ -184,7 +184,7 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
         cluster_id=cluster_ids.pop() if len(cluster_ids) == 1 else None,
         group=next((status.group for status in statuses if leader in (None, status)), ""),
         asked_at_ms=asked_at_ms,
-        verdict=str(others[0]) if others and not statuses else _verdict(leader, commit_position, counts),
+        verdict=str(others[0]) if others and not statuses else _verdict(leader, statuses, counts),
         has_quorum=has_quorum,
         leader_member_id=None if leader is None else leader.member_id,
         leadership_term_id=max(terms, default=None),
@@ -197,6 +197,11 @@ def make_report(answers: Sequence[MemberReport], *, asked_at_ms: int) -> Cluster
         quorum_count=counts.quorum,
         members=[_with_lag(answer, leader, kinds.get(answer.member_id)) for answer in answers],
     )
+
+
+def is_voter(kind: str | None) -> bool:
+    """Return whether a member of this kind has a vote."""
+    return kind in (MemberKind.VOTER, MemberKind.WITNESS)
 
 
 def exit_status(report: ClusterReport) -> int:
@@ -250,13 +255,20 @@ class _Counts:
         return quorum_threshold(self.voters)
 
 
-def _verdict(leader: MemberStatus | None, commit_position: int | None, counts: _Counts) -> str:
-    """Say it in one line."""
-    if commit_position is None:
+def _verdict(leader: MemberStatus | None, statuses: Sequence[MemberStatus], counts: _Counts) -> str:
+    """Say it in one line.
+
+    Without a leader it names where the longest log ends: a member that has just started knows its log to be committed
+    up to its newest snapshot only.
+    """
+    if not statuses:
         return f"no member answers: 0 of {counts.members}"
-    commit = f"commit {commit_position:,}"
     if leader is None:
-        return f"no leader: {counts.answered} of {counts.members} members answer, {commit}"
+        end_position = max(status.append_position for status in statuses)
+        return (
+            f"no leader: {counts.answered} of {counts.members} members answer, the longest log ends at {end_position:,}"
+        )
+    commit = f"commit {max(status.commit_position for status in statuses):,}"
     leads = f"leader {leader.member_id} in term {leader.leadership_term_id}"
     if counts.voters_in_term < counts.quorum:
         return f"no quorum: {leads}, but only {counts.voters_in_term} of {counts.voters} voters in it, {commit}"

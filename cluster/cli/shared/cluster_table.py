@@ -96,8 +96,8 @@ def _state(status: MemberStatus) -> Text:
 def _processes(report: ClusterReport) -> Table:
     reason = "last election, or why there is no answer"
     table = new_table(
-        *("member", "pid", "up", "version", "sessions", "clients", reason),
-        numbers=["member", "pid", "up", "sessions", "clients"],
+        *("member", "pid", "up", "version", "sessions", "clients", "sync p99", reason),
+        numbers=["member", "pid", "up", "sessions", "clients", "sync p99"],
         folding=["version", reason],
     )
     for member in report.members:
@@ -108,15 +108,23 @@ def _processes(report: ClusterReport) -> Table:
 def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
     status = member.status
     if status is None:
-        return *[ABSENT] * 5, Text(member.detail or member.outcome, style=_FAILED_STYLE)
+        return *[ABSENT] * 6, Text(member.detail or member.outcome, style=_FAILED_STYLE)
     return (
         str(status.pid),
         format_duration(status.uptime_s),
         Text(status.version),
         format_number(status.session_count),
         format_number(status.connection_count),
+        _sync_p99(status),
         _reason(status),
     )
+
+
+def _sync_p99(status: MemberStatus) -> Text:
+    syncs = status.syncs
+    if syncs is None:
+        return Text(ABSENT)
+    return Text(f"{1_000 * syncs.p99_s:,.1f} ms", style=_FAILED_STYLE if syncs.p99_s >= syncs.slow_s else "")
 
 
 def _reason(status: MemberStatus) -> Text:
@@ -130,7 +138,8 @@ def _reason(status: MemberStatus) -> Text:
 
 
 def describe_election(election: ElectionStatus) -> str:
-    """Return when an election was, how long it took, and why it was."""
+    """Return when an election was, how long it took, and why it was; of one that goes on, why the member waits."""
     if election.duration_s is None:
-        return f"for {format_duration(election.age_s)} now: {election.reason}"
+        refusal = "" if election.refusal is None else f"; {election.refusal}"
+        return f"for {format_duration(election.age_s)} now: {election.reason}{refusal}"
     return f"{format_duration(election.age_s)} ago, took {format_duration(election.duration_s)}: {election.reason}"

@@ -40,7 +40,7 @@ from ....service_api.net.transport import NetworkStack
 from ...core.vocabulary.control_toggle import ActionStep
 from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
 from ...documents.query import Outcome, StatusQueryError, query_status
-from .cluster_report import MemberReport, ask_members
+from .cluster_report import MemberReport, ask_members, find_members_elsewhere
 from .setting_flags import AskedCluster, load_asked_cluster
 
 _STATUS_TIMEOUT_S: Final = 2.0
@@ -373,6 +373,10 @@ async def _watch_members(
     while True:
         left_s = deadline_s - loop.time()
         reports = await ask_members(open_parts, max(0.05, min(left_s, _STATUS_TIMEOUT_S)), network=cluster.network)
+        moved = {one: at for one, at in find_members_elsewhere(reports).items() if one in open_parts}
+        if moved and left_s > 0:
+            open_parts |= moved  # as the cluster itself says, which may know better than the settings of this command
+            continue
         for report in reports:
             part = _part_of(operation, report, log_position, is_late=left_s <= 0)
             if part is not None:

@@ -5,8 +5,9 @@ would rather not lead. It counts only with the nonce of a question, which went o
 itself, to the other's configured endpoint. A stranger may call itself any member and say anything; this it
 cannot answer without being where that member is.
 
-Three things are made of it: which clocks agree (`clock_agreement`), and so whether this member's own is off; how far
-terms may honestly be (`terms`); and to whom a reluctant member may leave an election (`reluctance`).
+Four things are made of it: which clocks agree (`clock_agreement`), and so whether this member's own is off; whether its
+disk is slower than a majority's (`sync_comparison`); how far terms may honestly be (`terms`); and to whom a reluctant
+member may leave an election (`reluctance`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from ....service_api.types import MemberId, TermId
+from ....service_api.types import NULL_VALUE, MemberId, TermId
 from ...messages.condition import ConditionQuery, MemberCondition
 from ..context import ConsensusContext
+from ..events import SyncsMeasured
 from ..vocabulary.phase import NEVER_NS
 from ..vocabulary.reluctance import Reluctance
 from .clock_agreement import ClockAgreement
+from .sync_comparison import describe_slow_syncs
 
 _INTERVAL_NS: Final = 1_000_000_000
 _REPEAT_NS: Final = 50_000_000
@@ -66,6 +69,7 @@ class ConditionExchange:
             if member.is_reachable:
                 self._ask(member.member_id)
         self._judge_clocks()  # what is old counts no more
+        self._judge_syncs()
 
     def ask_again(self, member_id: MemberId) -> None:
         """Ask one member now: it has come up, or says what nobody vouches for. At most twenty times a second."""
@@ -86,6 +90,7 @@ class ConditionExchange:
                 member_id=ctx.config.member_id,
                 leader_priority=ctx.config.leader_priority,
                 snapshot_position=ctx.newest_snapshot_position,
+                sync_ns=NULL_VALUE if ctx.sync_ns is None else ctx.sync_ns,
             ),
         )
 
@@ -98,13 +103,20 @@ class ConditionExchange:
         ctx.members[member_id].reluctance = message.reluctance
         ctx.members[member_id].leader_priority = message.leader_priority
         ctx.members[member_id].snapshot_position = message.snapshot_position
+        ctx.members[member_id].sync_ns = None if message.sync_ns == NULL_VALUE else message.sync_ns
         ctx.vouch_for_term(message.leadership_term_id)
+        self._judge_syncs()
         if member_id not in ctx.roster.current.voter_ids:
             return
         self.clocks.note(
             member_id, asked_ns=asked_ns, now_ns=ctx.now_ns, their_epoch_ms=message.epoch_ms, epoch_ms=ctx.timestamp
         )
         self._judge_clocks()
+
+    def on_syncs_measured(self, event: SyncsMeasured) -> None:
+        """This member says how long a sync of its own disk takes."""
+        self._ctx.sync_ns = event.typical_ns
+        self._judge_syncs()
 
     def _ask(self, member_id: MemberId) -> None:
         ctx = self._ctx
@@ -122,3 +134,21 @@ class ConditionExchange:
         ctx.cluster_clock.correction_ns = majority_ns if clocks.is_off else 0
         if is_changed:
             ctx.note_reluctance(Reluctance.CLOCK_OFF, clocks.describe_problem() if clocks.is_off else None)
+
+    def _judge_syncs(self) -> None:
+        """Be reluctant to lead while this member's disk is slow, and those of a majority are not."""
+        ctx = self._ctx
+        detail = None
+        if ctx.me in ctx.voting_members:
+            detail = describe_slow_syncs(
+                ctx.sync_ns,
+                {
+                    one.member_id: one.sync_ns
+                    for one in ctx.voting_members
+                    if one is not ctx.me and one.is_reachable and one.sync_ns is not None
+                },
+                voter_count=len(ctx.voting_members),
+                slow_ns=ctx.config.sync_slow_ns,
+                was_slow=Reluctance.SYNCS_SLOW in ctx.reluctance,
+            )
+        ctx.note_reluctance(Reluctance.SYNCS_SLOW, detail)

@@ -1,6 +1,6 @@
-"""A leader hands its term over to a follower that has the whole log. Five reasons: an operator or client asks, the
-leader is to stop, another member is preferred, the leader's own log is damaged where a member needs it, or the leader
-is a witness or removed.
+"""A leader hands its term over to a follower that has the whole log. Six reasons: an operator or client asks, the
+leader is to stop, another member is preferred, the leader's disk is slower than a majority's, its own log is damaged
+where a member needs it, or the leader is a witness or removed.
 
 Stopping, or beginning an election, is not enough. The members would notice silence or closed links, canvass and wait a
 random time; and under load the leader's log is always some messages longer than any other. So there are three steps:
@@ -18,7 +18,8 @@ leader bounds it to one for each term.
 *It does not go wrong for long.* Where the target is not elected within an election timeout after the hold began, the
 leader goes on where it stopped. A transfer that nobody asked for is made again only after a pause that doubles. The
 member with the highest `leader_priority` gets its leadership back so, once it has been fit for it for the whole pause;
-it never disturbs a leader.
+it never disturbs a leader. A leader with a slow disk (`sync_comparison`) waits for the same pause: it gives its term to
+a member whose disk is clearly faster, whatever the priorities are, and is reluctant to take it back.
 
 *A witness leads only to hand over.* It has no service, so it holds from the beginning of its term to the end. It wins
 an election where what a majority has recorded is in its log and in no other that is there: the leader is gone, and the
@@ -31,6 +32,7 @@ Source: Raft dissertation §3.10.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -40,6 +42,7 @@ from ...messages.transfer import TransferLeadership
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import LogUnreadable, TransferRequested
+from ..peers.sync_comparison import find_faster
 from ..vocabulary.back_off import back_off_ns
 from ..vocabulary.control_toggle import ActionStep, ControlToggle
 from ..vocabulary.members import ClusterMember, is_active
@@ -53,7 +56,7 @@ _POLL_NS: Final = 1_000_000
 _FIRST_PAUSE_HEARTBEAT_TIMEOUTS: Final = 4
 _PAUSE_LIMIT_NS: Final = 3_600_000_000_000
 
-_ABLE: Final = Reluctance.CLOCK_OFF.value | Reluctance.DISK_NEARLY_FULL.value
+_ABLE: Final = Reluctance.CLOCK_OFF.value | Reluctance.DISK_NEARLY_FULL.value | Reluctance.SYNCS_SLOW.value
 """Reasons for which a member would rather not lead, and yet leads better than one whose log is damaged."""
 
 
@@ -87,8 +90,8 @@ class TransferControl:
         """In the election after: the transfer whose outcome is not known yet."""
         self._unasked_count = 0
         self._not_before_ns = 0
-        self._preferred_since_ns: int | None = None
-        """Leader: since when a preferred member could lead."""
+        self._better_since_ns: int | None = None
+        """Leader: since when a member that is preferred, or has a faster disk than a slow one, could lead."""
         self._next_look_ns = 0
 
     def __repr__(self) -> str:
@@ -134,21 +137,32 @@ class TransferControl:
         why = f"member {event.member_id} needs a part of the log that is damaged here: {event.detail}"
         self._begin_unasked(target, why, is_needed=True)
 
-    def _look_for_preferred(self) -> None:
-        """Hand over to a member with a higher priority that has been fit to lead for the whole pause."""
+    def _look_for_better(self) -> None:
+        """Hand over to a better member that has been fit to lead for the whole pause.
+
+        That is one with a higher priority or, while this leader's disk is slow, one with a clearly faster disk.
+        """
         ctx = self._ctx
         if ctx.now_ns < self._next_look_ns:
             return
         self._next_look_ns = ctx.now_ns + ctx.config.leader_heartbeat_interval_ns
-        target = self._best(above=ctx.config.leader_priority)
+        slowness = ctx.reluctance.get(Reluctance.SYNCS_SLOW) if ctx.config.slow_disk_hand_over else None
+        if slowness is None:
+            target = self._best(above=ctx.config.leader_priority)
+        else:
+            target = self._best(among=self._find_faster_ids())
         if target is None or self._actions.find_refusal(ControlToggle.TRANSFER) is not None:
-            self._preferred_since_ns = None
-        elif self._preferred_since_ns is None:
-            self._preferred_since_ns = ctx.now_ns
-        elif ctx.now_ns >= max(self._preferred_since_ns + self._pause_ns(), self._not_before_ns):
-            self._begin_unasked(
-                target, f"leader_priority={target.leader_priority} against {ctx.config.leader_priority}"
-            )
+            self._better_since_ns = None
+        elif self._better_since_ns is None:
+            self._better_since_ns = ctx.now_ns
+        elif ctx.now_ns >= max(self._better_since_ns + self._pause_ns(), self._not_before_ns):
+            priorities = f"leader_priority={target.leader_priority} against {ctx.config.leader_priority}"
+            self._begin_unasked(target, slowness or priorities)
+
+    def _find_faster_ids(self) -> Collection[MemberId]:
+        ctx = self._ctx
+        known_ns = {one.member_id: one.sync_ns for one in ctx.voting_members if one.sync_ns is not None}
+        return {} if ctx.sync_ns is None else find_faster(ctx.sync_ns, known_ns)
 
     def _look_for_heir(self, why: str) -> None:
         """Hand over to a member that can lead, again and again until one does."""
@@ -173,7 +187,7 @@ class TransferControl:
         ctx = self._ctx
         deadline_ns = ctx.now_ns + ctx.config.election_timeout_ns
         end_position = ctx.log_buffer.append_position
-        self._preferred_since_ns = None
+        self._better_since_ns = None
         self._running = _Transfer(target.member_id, is_named, is_needed, asker, why, deadline_ns, end_position)
         self._actions.hold_for_transfer(is_asked=asker is not None)
         self._tell(self._running, ActionStep.HOLDING, f"takes no input until member {target.member_id} leads")
@@ -190,7 +204,7 @@ class TransferControl:
             elif ctx.is_removed and self._actions.find_refusal(ControlToggle.TRANSFER) is None:
                 self._look_for_heir("this leader is removed")
             else:
-                self._look_for_preferred()
+                self._look_for_better()
             return
         if ctx.now_ns >= transfer.deadline_ns:
             waited_s = ctx.config.election_timeout_ns / 1e9
@@ -249,7 +263,7 @@ class TransferControl:
     def roll_back(self) -> None:
         """The term is over: by the target's ballot, if it was asked to stand."""
         transfer, self._running = self._running, None
-        self._preferred_since_ns = None
+        self._better_since_ns = None
         self._actions.release_after_transfer()
         if transfer is None:
             return
@@ -306,7 +320,9 @@ class TransferControl:
         obstacle = self._obstacle(target)
         return (target, None) if obstacle is None else (None, obstacle)
 
-    def _best(self, *, above: int | None = None, is_needed: bool = False) -> ClusterMember | None:
+    def _best(
+        self, *, above: int | None = None, among: Collection[MemberId] | None = None, is_needed: bool = False
+    ) -> ClusterMember | None:
         """Find the member that fits best: by its priority, then by how much of the log it has.
 
         If it `is_needed`, one that is reluctant fits as well, as long as it can lead.
@@ -314,7 +330,9 @@ class TransferControl:
         fit = [
             member
             for member in self._ctx.voting_members
-            if (above is None or member.leader_priority > above) and self._obstacle(member, is_needed=is_needed) is None
+            if (above is None or member.leader_priority > above)
+            and (among is None or member.member_id in among)
+            and self._obstacle(member, is_needed=is_needed) is None
         ]
         return max(
             fit,

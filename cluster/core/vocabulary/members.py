@@ -57,6 +57,8 @@ class ClusterMember:
     """How much it is preferred as leader, as it said last. See `transfer`."""
     snapshot_position: int = NULL_POSITION
     """Where its newest snapshot was taken, as it said last; -1 until it says so."""
+    sync_ns: int | None = None
+    """How long a sync of its disk takes, as it said last; None while it syncs next to nothing."""
     known_level: KnownLevel | None = None
     """The highest feature level that its services know, as it said on the link that is up; None without one."""
     vote: bool | None = None

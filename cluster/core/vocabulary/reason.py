@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 
 class ReasonKind(Enum):
@@ -116,6 +117,25 @@ class ReasonKind(Enum):
 
     def __repr__(self) -> str:
         return f"ReasonKind.{self.name}"
+
+    @property
+    def is_of_order(self) -> bool:
+        """Whether an election begins for it that no fault is behind, as far as this member sees.
+
+        A start, a hand-over, and a term in which another member stands or leads: if that one had to, it says why.
+        """
+        return self in _OF_ORDER
+
+
+_OF_ORDER: Final = frozenset(
+    {
+        ReasonKind.NODE_STARTED,
+        ReasonKind.LEADERSHIP_TRANSFERRED,
+        ReasonKind.HIGHER_TERM_CANDIDATE,
+        ReasonKind.HIGHER_TERM_LEADER,
+        ReasonKind.HIGHER_TERM_COMMIT,
+    }
+)
 
 
 @dataclass(slots=True, init=False)

@@ -42,6 +42,9 @@ class Reluctance(Enum):
     LOG_DIFFERS = 16
     """Its service stands before a range of the log in which members differ; told together with `SERVICE_HELD`. The
     others then compare their logs: see `repair.comparing`."""
+    SYNCS_SLOW = 32
+    """Its disk is slow, and those of a majority are not: every commit of its term would wait for it. It ends a term
+    only once it has held for a while, and then hands it over: see `transfer`."""
 
     @property
     def label(self) -> str:

@@ -88,15 +88,14 @@ def _window_bytes(vitals: Vitals) -> float:
     return max(0, vitals.module.ctx.log_buffer.append_position - vitals.status.delivered_position)
 
 
-def _sync_max(vitals: Vitals) -> float | None:
+def _sync_max(vitals: Vitals) -> float:
     disk = vitals.files.member.timed_disk
-    return None if disk is None else max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
+    return max(disk.data_syncs.max_ns, disk.file_syncs.max_ns) / _NS_PER_S
 
 
 def _sync_durations(vitals: Vitals) -> Iterator[tuple[str, DurationHistogram]]:
-    if vitals.files.member.timed_disk is not None:
-        yield "fdatasync", vitals.files.member.timed_disk.data_syncs
-        yield "fsync", vitals.files.member.timed_disk.file_syncs
+    yield "fdatasync", vitals.files.member.timed_disk.data_syncs
+    yield "fsync", vitals.files.member.timed_disk.file_syncs
 
 
 def _snapshot_fetch(vitals: Vitals) -> Labelled:
@@ -220,6 +219,13 @@ METRICS: Final = (
         lambda v: v.counts.elections,
         (),
         "238",
+    ),
+    MetricRow(
+        "trimaran_elections_by_fault_total",
+        "counter",
+        "those of these elections that began because a leader, a majority or a log was lost: no start of this member, "
+        "no hand-over, no term in which another member stands",
+        lambda v: v.counts.elections_by_fault,
     ),
     MetricRow(
         "trimaran_elections_won_total", "counter", "terms that this member has led", lambda v: v.counts.elections_won

@@ -31,9 +31,11 @@ from ....service_api.documents.member_status import (
     MemberStatus,
     ReluctanceStatus,
     ScrubStatus,
+    ServiceErrorsStatus,
     SnapshotFetchStatus,
     StandbyStatus,
     StateDifferenceStatus,
+    SyncStatus,
 )
 from ....service_api.net.transport import Purpose
 from ....service_api.tls.certificates import Certificate
@@ -43,6 +45,7 @@ from ...core.consensus_module import ConsensusModule
 from ...core.log.log_comparison import LogDifference
 from ...core.vocabulary.divergence import Divergence, FieldDifference
 from ...core.vocabulary.held_entry import HeldEntry
+from ...core.vocabulary.reason import Reason, ReasonKind
 from ...documents.health import why_not_ready
 from ...service.query_check import QueryCheck
 from ...service.service_code import format_code
@@ -50,6 +53,7 @@ from ..repair.upkeep import Upkeep
 from ..snapshots.snapshot_shipping import FetchProgress
 from ..snapshots.snapshot_taker import find_length_bytes
 from ..turns.divergence_reporter import kind_name
+from ..watching.recent_syncs import RecentSyncs
 from .vitals import Vitals
 
 _DAMAGED_PLACE_LIMIT: Final = 4
@@ -98,6 +102,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         commit_position=ctx.commit_position,
         delivered_position=vitals.container.adapter.position,
         has_vote=ctx.is_voter,
+        barred=str(Reason(ReasonKind.NOT_A_VOTER)) if ctx.is_barred and not ctx.lacks_seed else None,
         snapshot_position=module.snapshots.newest_position,
         snapshot_length_bytes=find_length_bytes(archive, module.snapshots.newest),
         snapshotless_services=[*vitals.container.snapshotless_services],
@@ -123,6 +128,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         log_copies=module.ctx.log_copies.encode_text(),
         clock=_describe_clock(module, now_ns, now_ms),
         reluctance=_describe_reluctance(module),
+        service_errors=_describe_service_errors(vitals, now_ns),
         session_count=len(module.sessions.sessions),
         connection_count=len(vitals.links.ingress.connections),
         certificate=_describe_certificate(ground.host.network.expires, now_ms),
@@ -133,8 +139,10 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         stall_count=ground.stalls.count,
         stall_max_s=_seconds(ground.stalls.max_ns),
         cold_storage=_describe_cold_storage(archive.cold_standing, now_ns),
+        syncs=_describe_syncs(vitals.files.member.timed_disk.recent, now_ns),
         disk_free_bytes=None if space is None else space.free_bytes,
         disk_size_bytes=None if space is None else space.size_bytes,
+        disk_full_in_s=vitals.disk_space.full_in_s,
         error_count=vitals.files.member.errors.observation_count,
     )
 
@@ -157,7 +165,7 @@ def describe_unreadiness(vitals: Vitals) -> str | None:
 
 def _describe_standbys(module: ConsensusModule, now_ms: int) -> list[StandbyStatus]:
     standbys, ticks = module.standbys, TICKS_PER_MS[module.ctx.time_unit]
-    offered = standbys.find_offered()
+    offered, present = standbys.find_offered(), standbys.find_present()
     ages_s = {one: max(0, now_ms - place.timestamp // ticks) / _MS_PER_S for one, place in offered.items()}
     return [
         StandbyStatus(
@@ -165,6 +173,7 @@ def _describe_standbys(module: ConsensusModule, now_ms: int) -> list[StandbyStat
             snapshot_position=offered[member_id].log_position if member_id in offered else None,
             snapshot_age_s=ages_s.get(member_id),
             is_copying=standbys.copied_from == member_id,
+            takes_part=module.leader is None or member_id in present,
         )
         for member_id in standbys.find_all()
     ]
@@ -178,6 +187,19 @@ def _seconds_after_snapshot(module: ConsensusModule, now_ms: int) -> float | Non
 
 def _describe_query_change(check: QueryCheck | None) -> str | None:
     return None if check is None or check.last_change is None else printable_line(check.last_change)
+
+
+def _describe_service_errors(vitals: Vitals, now_ns: int) -> ServiceErrorsStatus | None:
+    agent = vitals.container.agent
+    newest = agent.failures.newest
+    if newest is None or newest.log_position <= vitals.start_position:
+        return None
+    return ServiceErrorsStatus(
+        count=agent.error_count,
+        newest=printable_line(f"{newest.service}: {newest.error}"),
+        log_position=newest.log_position,
+        age_s=_seconds(now_ns - newest.noted_ns),
+    )
 
 
 def _describe_differing(details: Mapping[MemberId, str]) -> list[DifferingMember]:
@@ -234,13 +256,15 @@ def _describe_election(module: ConsensusModule, now_ns: int) -> ElectionStatus |
     last = module.last_election
     if last is None:
         return None
-    closed_ns = last.closed_ns
+    closed_ns, election = last.closed_ns, module.election
+    refusal = None if election is None or election.nomination_refused == last.reason else election.nomination_refused
     return ElectionStatus(
         reason=printable_line(str(last.reason)),
         reason_kind=last.reason.name,
         age_s=_seconds(now_ns - (last.started_ns if closed_ns is None else closed_ns)),
         duration_s=None if closed_ns is None else _seconds(closed_ns - last.started_ns),
         leadership_term_id=None if closed_ns is None else _id_or_none(last.leadership_term_id),
+        refusal=None if refusal is None else printable_line(str(refusal)),
     )
 
 
@@ -287,6 +311,19 @@ def _describe_cold_storage(standing: ColdStanding | None, now_ns: int) -> ColdSt
         failing_s=None if since_ns is None else _seconds(now_ns - since_ns),
         failure=None if since_ns is None else printable_line(standing.failure),
         catchup_start_position=standing.catchup_start_position(),
+    )
+
+
+def _describe_syncs(recent: RecentSyncs, now_ns: int) -> SyncStatus | None:
+    found = recent.describe(now_ns)
+    if found is None:
+        return None
+    return SyncStatus(
+        count=found.count,
+        slow_count=found.slow_count,
+        slow_s=_seconds(recent.slow_ns),
+        p99_s=found.p99_ns / _NS_PER_S,
+        max_s=found.max_ns / _NS_PER_S,
     )
 
 

@@ -53,6 +53,7 @@ class EffectCounts:
     def __init__(self, snapshots: SnapshotCounts) -> None:
         self.snapshots = snapshots
         self.elections = 0
+        self.elections_by_fault = 0
         self.elections_won = 0
         self.votes_refused = 0
         self.nominations_refused = 0
@@ -70,7 +71,6 @@ class EffectCounts:
     def watch(self, agent: ConsensusModuleAgent) -> None:
         """Count from now on what an agent is asked to perform."""
         for kind, name in (
-            (fx.ElectionStarted, "elections"),
             (fx.OpenLogPublication, "elections_won"),
             (fx.VoteRefused, "votes_refused"),
             (fx.NominationRefused, "nominations_refused"),
@@ -78,10 +78,15 @@ class EffectCounts:
             (fx.TruncateLog, "log_truncations"),
         ):
             agent.watch(kind, partial(self._count, name))
+        agent.watch(fx.ElectionStarted, self._on_election_started)
         agent.watch(fx.SessionChanged, self._on_session_changed)
 
     def _count(self, name: str, effect: object) -> None:
         setattr(self, name, getattr(self, name) + 1)
+
+    def _on_election_started(self, effect: fx.ElectionStarted) -> None:
+        self.elections += 1
+        self.elections_by_fault += not effect.reason.kind.is_of_order
 
     def _on_session_changed(self, effect: fx.SessionChanged) -> None:
         if effect.event == "session.opened":

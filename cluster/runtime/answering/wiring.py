@@ -15,6 +15,9 @@ from ....service_api.endpoint import Endpoint
 from ....service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
 from ...auth.metrics_access import MetricsAccess
 from ...core import effects as fx
+from ...core import events as ev
+from ...core.vocabulary.reluctance import Reluctance
+from ...documents.health import describe_full_disk
 from ...service.wiring import Container
 from ..files.wiring import Files
 from ..ground.room import Room
@@ -64,8 +67,12 @@ class Answers(Room):
         self.ground.tasks.create_task(self.vitals.disk_space.run(), name="disk-space")
 
     def look(self) -> None:
-        """Look what has moved."""
+        """Look what has moved, and be reluctant to lead while the disk is nearly full."""
         self.vitals.progress.look()
+        space, ctx = self.vitals.disk_space.newest, self.vitals.module.ctx
+        detail = None if space is None else describe_full_disk(*space, self.ground.config.health_limits)
+        if (detail is not None) != (Reluctance.DISK_NEARLY_FULL in ctx.reluctance):
+            self.vitals.turns.agent.post(ev.ReluctanceChanged(Reluctance.DISK_NEARLY_FULL, detail))
 
     def close(self) -> None:
         """Answer no scraper any more."""
@@ -107,7 +114,12 @@ def make_answers(
         snapshots=snapshots,
         repair=repair,
         turns=turns,
-        disk_space=DiskSpaceWatch(host.file_system, ground.config.directory),
+        disk_space=DiskSpaceWatch(
+            host.file_system,
+            ground.config.directory,
+            monotonic_ns=host.clock.monotonic_ns,
+            notice_s=ground.config.min_disk_time_ms / 1_000,
+        ),
         progress=ProgressTracker(module, delivered=adapter, fetcher=snapshots.fetcher, clock=host.clock),
         counts=EffectCounts(snapshots.counts),
         start_position=module.ctx.append_position,

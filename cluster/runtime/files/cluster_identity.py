@@ -65,7 +65,11 @@ class ClusterIdentity:
         module: ConsensusModule,
         archive: Archive,
         ids: ClusterIds,
+        *,
+        on_failed: Callable[[OSError], None],
     ) -> None:
+        self._on_failed = on_failed
+        """Ends the member: its disk does not keep the id."""
         self._file = file
         self._module = module
         self._archive = archive
@@ -102,11 +106,15 @@ class ClusterIdentity:
                 found = self._ids.announced_cluster_ids.get(ctx.leader_member_id, NULL_CLUSTER_ID)
             else:
                 return
-            if not found:
-                return
+        except ClusterError as error:
+            self._tell(f"the first entry of the log could not be read: {error}")
+            return
+        if not found:
+            return
+        try:
             self._file.store(found)
-        except (ClusterError, OSError) as error:
-            self._tell(f"the id could not be read or written: {error}")
+        except OSError as error:
+            self._on_failed(error)
             return
         ctx.cluster_id = found
         logger.info("cluster.identified", cluster_id=format_cluster_id(found), leader_member_id=ctx.leader_member_id)

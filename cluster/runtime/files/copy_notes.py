@@ -6,7 +6,8 @@ See `core.log.log_copies`. A source is asked what its own log is a copy of; unti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import aiofiles.os
 import structlog
@@ -29,9 +30,17 @@ class CopyNotes:
     """The notes of one member about its copies."""
 
     def __init__(
-        self, ctx: ConsensusContext, file: LogCopiesFile, *, network: NetworkStack, tasks: ActivityScope
+        self,
+        ctx: ConsensusContext,
+        file: LogCopiesFile,
+        *,
+        network: NetworkStack,
+        tasks: ActivityScope,
+        on_failed: Callable[[OSError], None],
     ) -> None:
         self._ctx, self._file, self._network, self._tasks = ctx, file, network, tasks
+        self._on_failed = on_failed
+        """Ends the member: its disk refused, and callers cannot tell that from a connection that failed."""
         self._written = file.copies.encode_text()
         self._writing = asyncio.Lock()
 
@@ -65,7 +74,7 @@ class CopyNotes:
     def look(self) -> None:
         """Have written what has changed. It is less than the file says, so nobody waits for it."""
         if self._file.copies.encode_text() != self._written and not self._writing.locked():
-            self._tasks.create_task(self._write_less(), name="log-copies")
+            self._tasks.create_task(self._write(), name="log-copies")
 
     async def persist(self) -> None:
         """Write the notes; they are on disk when this returns.
@@ -76,14 +85,17 @@ class CopyNotes:
         async with self._writing:
             text = self._file.copies.encode_text()
             if text != self._written:
-                await aiofiles.os.wrap(self._file.persist)()
+                try:
+                    await aiofiles.os.wrap(self._file.persist)()
+                except OSError as error:
+                    self._on_failed(error)
+                    raise
                 self._written = text
 
-    async def _write_less(self) -> None:
-        try:
+    async def _write(self) -> None:
+        """Write the notes where nobody waits for it."""
+        with suppress(OSError):  # it has ended the member
             await self.persist()
-        except OSError as error:
-            logger.warning("log_copies.not_written", reason=str(error))
 
     async def _ask(self, source_id: MemberId, position: int, stop_position: int) -> None:
         """Add what the source's own log is a copy of to what is left of the note."""
@@ -91,10 +103,11 @@ class CopyNotes:
             address = self._ctx.roster.address_of(source_id)
             status = await query_status(address.consensus, _ANSWER_TIMEOUT_S, network=self._network)
             sources = LogCopies.decode_text(status.log_copies).find_sources(position, stop_position)
-            self._add(source_id, sources)
-            await self.persist()
         except (ClusterError, RemoteProtocolError, OSError, KeyError) as error:
             logger.info("log_copies.source_silent", source_member_id=source_id, reason=str(error))
+            return
+        self._add(source_id, sources)
+        await self._write()
 
     def _add(self, source_id: MemberId, sources: Iterable[MemberId]) -> None:
         copies, own_id = self._file.copies, self._ctx.config.member_id

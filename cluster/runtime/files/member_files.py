@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Final
 
 import structlog
 
@@ -27,6 +28,8 @@ from .members_file import MembersFile
 from .node_state_file import NODE_STATE_FILE_NAME, NodeStateFile
 from .recording_log_file import RecordingLogFile
 
+_NS_PER_MS: Final = 1_000_000
+
 logger = structlog.get_logger()
 
 
@@ -44,7 +47,7 @@ class MemberFiles:
         log_copies: LogCopiesFile,
         *,
         errors: ErrorLog,
-        timed_disk: TimedFileSystem | None,
+        timed_disk: TimedFileSystem,
     ) -> None:
         self.mark = mark
         self.node_state = node_state
@@ -55,7 +58,7 @@ class MemberFiles:
         self.log_copies = log_copies
         self.errors = errors
         self.timed_disk = timed_disk
-        """The archive's disk where its syncs are timed, for the metrics."""
+        """The archive's disk, whose syncs are timed."""
 
 
 def may_set_aside(config: NodeConfig) -> bool:
@@ -121,7 +124,7 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
             members,
             log_copies,
             errors=ErrorLog(mark, host.clock.epoch_time),
-            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns) if config.metrics_endpoint else None,
+            timed_disk=TimedFileSystem(disk, host.clock.monotonic_ns, slow_ns=config.sync_slow_ms * _NS_PER_MS),
         )
 
 
@@ -140,7 +143,7 @@ async def launch_archive(config: NodeConfig, files: MemberFiles, host: Host) -> 
             spares_readers=False,  # who is spared, and for how long, `retention` decides
         ),
         clock_ms=host.clock.epoch_time,
-        file_system=host.file_system if files.timed_disk is None else files.timed_disk,
+        file_system=files.timed_disk,
         make_worker=host.make_worker,
         monotonic_ns=host.clock.monotonic_ns,
         is_power_loss_possible=not files.mark.is_same_boot,

@@ -44,6 +44,8 @@ def make_files(
 ) -> Files:
     """Make what writes the files of a running member; `ids` are the cluster ids that the members announce."""
     module = agent.module
-    identity = ClusterIdentity(member.cluster_id, module, archive, ids)
-    copy_notes = CopyNotes(module.ctx, member.log_copies, network=ground.host.network, tasks=ground.tasks)
+    identity = ClusterIdentity(member.cluster_id, module, archive, ids, on_failed=agent.terminate)
+    copy_notes = CopyNotes(
+        module.ctx, member.log_copies, network=ground.host.network, tasks=ground.tasks, on_failed=agent.terminate
+    )
     return Files(ground, member, archive, log, identity, copy_notes, module.ctx)

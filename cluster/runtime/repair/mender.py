@@ -17,7 +17,7 @@ import aiofiles.os
 import structlog
 
 from ....archive import Archive, ArchiveError, ArchiveErrorCode
-from ....archive.errors import is_failed_read
+from ....archive.errors import is_disk_failure, is_failed_read
 from ....archive.format.descriptor import RecordingDescriptor
 from ....archive.store.mending import LostWriteError
 from ....service_api import ClusterError, RemoteProtocolError
@@ -148,7 +148,7 @@ class Mender:
                 try:
                     await self._write_copy(found, descriptor.recording_id, position, frames[:room])
                 except _DiskFailedError as error:
-                    raise error.cause from error
+                    raise error.cause  # noqa: B904 - its own cause is what the disk said
                 position, frames = position + len(frames[:room]), frames[room:]
         self._note_mended(descriptor, found, position)
 
@@ -291,7 +291,7 @@ class Mender:
         try:
             return await self._archive.mend_recording(recording_id, position, chunk, replaces=found.replaces)
         except ArchiveError as error:
-            if isinstance(error, LostWriteError) or error.code is ArchiveErrorCode.STORAGE_FAILED:
+            if isinstance(error, LostWriteError) or is_disk_failure(error):
                 raise _DiskFailedError(error) from error
             raise
 

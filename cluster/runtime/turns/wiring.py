@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
+
+import structlog
 
 from ....archive import Archive
 from ....service_api import ClusteredService
 from ....service_api.access.identity import CallerRole
 from ....service_api.endpoint import Endpoint
 from ...core import effects as fx
+from ...core import events as ev
 from ...core.consensus_module import ConsensusModule
 from ...core.context import ConsensusContext
 from ...service.service_code import CodeGuard
@@ -23,6 +27,7 @@ from ..links.wiring import Links
 from ..repair.wiring import Repair
 from ..shared_machine.tuning import MachineTuning, SharedMachineTuning
 from ..snapshots.wiring import Snapshots
+from ..watching.recent_syncs import RecentSyncs
 from ..watching.stall_tracker import watch_delivery, with_stop_watches
 from .agent import ConsensusModuleAgent
 from .container_requests import ContainerRequests
@@ -33,6 +38,10 @@ from .log_control import LogControl
 from .member_roster import MemberRoster
 from .queries import QueryHandler
 from .request_stages import watch_stages
+
+_NS_PER_MS: Final = 1_000_000
+
+logger = structlog.get_logger()
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,6 +54,7 @@ class AgentTurns(Room):
     queries: QueryHandler
     departure: Departure
     skips: EntrySkips
+    syncs: RecentSyncs
 
     async def listen(self) -> None:
         """Listen for the live log and for catch-up replays."""
@@ -58,9 +68,28 @@ class AgentTurns(Room):
         self.departure.tasks = self.ground.tasks
 
     def look(self) -> None:
-        """Look how far the log has come, and what of it is damaged."""
+        """Look how far the log has come, what of it is damaged, and how long syncs take."""
         self.agent.tuning.on_second(self.agent.module.ctx.log_buffer.append_position)
         self.log.look_at_damage()
+        self._look_at_syncs()
+
+    def _look_at_syncs(self) -> None:
+        """Log a slow sync, and tell the consensus module how long a sync takes now."""
+        now_ns = self.agent.monotonic_ns()
+        slow = self.syncs.take_slow(now_ns)
+        if slow is not None:
+            worst, count = slow
+            logger.warning(
+                "sync.slow",
+                file=str(worst.file),
+                duration_ms=round(worst.duration_ns / _NS_PER_MS, 1),
+                is_running=worst.is_running,
+                limit_ms=self.syncs.slow_ns // _NS_PER_MS,
+                count=count,
+            )
+        typical_ns = self.syncs.find_typical_ns(now_ns)
+        if typical_ns != self.agent.module.ctx.sync_ns:
+            self.agent.post(ev.SyncsMeasured(typical_ns))
 
     def close(self) -> None:
         """Take no more turns."""
@@ -182,9 +211,9 @@ def make_turns(
         ),
         tasks=tasks,
     )
-    watch_stages(links.ingress.stages, ground.stalls, agent, log, adapter, follows=files.member.timed_disk is not None)
+    watch_stages(links.ingress.stages, ground.stalls, agent, log, adapter, follows=bool(config.metrics_endpoint))
     agent.watch(fx.StateChanged, agent.tuning.on_state_changed)
     # At once: who told the id may be removed within the second, and a log without its first entry gives none.
     agent.watch(fx.ElectionClosed, lambda effect: files.identity.look())
     departure = Departure(agent, timeout_s=config.handover_timeout_ms / 1e3)
-    return AgentTurns(ground, agent, log, queries, departure, skips)
+    return AgentTurns(ground, agent, log, queries, departure, skips, files.member.timed_disk.recent)

@@ -44,7 +44,7 @@ _PULSES_PER_TICK: Final = 2
 _SILENT_PULSE_LIMIT: Final = 4 * _TICK_COUNT * _PULSES_PER_TICK
 """Pulses without a tick from which on the thread counts as dead."""
 
-_DISK_CODE: Final = str(Path(file_system.__file__).parent)
+_DISK_CODE: Final = str(Path(file_system.__file__).parent) + os.sep
 _STAT_BYTES: Final = 512
 _DISK_SLEEP: Final = b"D"
 _TASKS: Final = "/proc/self/task"

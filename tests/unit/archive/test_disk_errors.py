@@ -205,3 +205,12 @@ def test_what_belongs_to_another_user_is_left_and_named(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(Path, "chmod", refuse)
         assert DISK.restrict_access(tmp_path, with_files=True) == (0, [str(tmp_path)])
+
+
+def test_an_error_that_was_raised_from_itself_has_an_end() -> None:
+    """Issue 44 §2: where a file could not be made, a member searched the cause of its failure without end."""
+    of_itself, first, second = ArchiveError("a"), ArchiveError("b"), ArchiveError("c")
+    of_itself.__cause__ = of_itself
+    first.__cause__, second.__cause__ = second, first
+
+    assert [disk_facts_of(error) for error in (of_itself, first)] == [{}, {}]

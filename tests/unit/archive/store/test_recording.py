@@ -493,9 +493,45 @@ async def test_segment_that_cannot_be_made_for_what_was_held_fails_the_recording
     rig.worker.complete()
 
     assert rig.worker.pending is None
-    assert [getattr(error, "code", None) for error in rig.failures] == [ArchiveErrorCode.STORAGE_SPACE]
+    (failure,) = rig.failures
+    assert isinstance(failure, ArchiveError)
+    assert failure.code is ArchiveErrorCode.STORAGE_SPACE
+    assert isinstance(failure.__cause__, OSError)
     with pytest.raises(ArchiveError, match="not created"):
         await rig.recording.stop()
+
+
+async def test_segment_that_cannot_be_closed_fails_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file system of a network says then that it kept nothing. It was an exception of the loop, and no end."""
+    rig = await Rig.make()
+    for _ in range(100):
+        rig.append(1000)
+    rig.recording.flush()
+
+    monkeypatch.setattr(rig.disk, "close_file", failing_close)
+    rig.worker.complete()
+
+    assert rig.recorded == []
+    assert ["close failed" in str(error) for error in rig.failures] == [True]
+    assert not rig.recording.is_with_worker
+
+
+def failing_close(handle: int) -> None:
+    raise OSError(errno.EDQUOT, "disk quota exceeded")
+
+
+async def test_prepared_segment_that_cannot_be_removed_is_no_obstacle_to_a_release() -> None:
+    disk = MemoryFileSystem()
+    archive = await launch(disk)
+    recording = await archive.start_recording(stream_id=100, session_id=7, channel="c", source_identity="s")
+    for chunk in StreamBuilder().fill_to(TERM_LENGTH // 2 + 3200):
+        recording.append(chunk)
+    await until(lambda: any(name.endswith(".zero") for name in disk.list_directory(DIRECTORY)))
+
+    disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "remove", "pwrite")
+    await recording.release()
+
+    assert not recording.is_with_worker
 
 
 async def test_release_gives_up_what_is_held() -> None:

@@ -32,6 +32,7 @@ def diagnosed(*answers: MemberReport, member_id: int | None = None) -> HealthRep
         max_log_after_snapshot_bytes=1 << 30,
         max_snapshot_age_ms=3_600_000,
         min_disk_free_percent=5,
+        min_disk_time_ms=1_800_000,
         max_upgrade_ms=3_600_000,
     )
     return diagnose(make_report(answers, asked_at_ms=5), limits, member_id)

@@ -114,6 +114,26 @@ def test_what_the_leader_did_not_do_ends_the_command_with_the_leaders_reason(
     assert len(result.stderr.splitlines()) == 1
 
 
+def test_a_member_that_has_moved_is_asked_where_the_cluster_says_it_is() -> None:
+    """Issue 44 §2: it answered there, and was called unreachable at the address of the settings."""
+    leader = with_snapshot(member_status(0, state="LEADER", leader=0, members="0 1"))
+    with FakeMember(1, {STATUS_STREAM_ID: with_snapshot(member_status(1, leader=0))}) as moved:
+        _, _, consensus, *_ = moved.members.split(",")
+        places = [one.model_copy(update={"consensus": consensus}) for one in leader.members]
+        answers = {
+            STATUS_STREAM_ID: leader.model_copy(update={"members": places}),
+            OPERATION_STREAM_ID: answer(Operation.CHANGE_MEMBERS),
+            INSPECTION_STREAM_ID: members_view(0, "LEADER"),
+        }
+        with FakeMember(0, answers) as asked:
+            of_old = GONE.replace("7,", "1,", 1)
+            result = run("member remove --id 5", f"{asked.members}|{of_old}", "-o", "json")
+
+    report = json.loads(result.stdout)
+    assert result.exit_code == 0, result.stderr
+    assert {part["member_id"]: part["part"] for part in report["members"]} == {0: "done", 1: "done"}
+
+
 def test_id_of_a_new_member_is_told_once_it_is_that_members() -> None:
     """The id of an addition that was refused is that of the member that is added next."""
     command = f"member replace --id 0 --endpoint {FREE}"

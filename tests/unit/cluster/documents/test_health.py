@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -31,10 +31,14 @@ from trimaran.service_api.documents.member_status import (
     DamagedPlaceStatus,
     DifferingMember,
     DivergenceStatus,
+    ElectionStatus,
     HeldStatus,
     LogDifferenceStatus,
     MemberStatus,
+    ServiceErrorsStatus,
+    StandbyStatus,
     StateDifferenceStatus,
+    SyncStatus,
 )
 
 GIB = 1 << 30
@@ -44,6 +48,7 @@ LIMITS = HealthLimits(
     max_log_after_snapshot_bytes=GIB,
     max_snapshot_age_ms=3_600_000,
     min_disk_free_percent=5,
+    min_disk_time_ms=1_800_000,
     max_upgrade_ms=3_600_000,
 )
 
@@ -83,6 +88,11 @@ def certificate(*, days: float) -> CertificateStatus:
     )
 
 
+def syncs(*, slow: int, of: int) -> SyncStatus:
+    """What a member with so many slow syncs says of its disk."""
+    return SyncStatus(count=of, slow_count=slow, slow_s=0.1, p99_s=0.205, max_s=0.31)
+
+
 def clock(problem: str | None) -> ClockStatus:
     """What a member says of the clocks."""
     return ClockStatus(majority_difference_s=None, cluster_time_ahead_s=0.0, problem=problem, members=[])
@@ -109,10 +119,19 @@ WELL: dict[ProblemKind, list[dict[str, Any]]] = {
         {"cold_storage": cold(None)},
         {"cold_storage": cold(59.0)},
     ],
+    ProblemKind.SYNC_SLOW: [
+        {"syncs": None},
+        {"syncs": syncs(slow=4, of=4)},  # a busy machine has some at times
+        {"syncs": syncs(slow=9, of=1_000)},  # fewer than one in a hundred
+    ],
     ProblemKind.DISK_FULL: [
         {"disk_free_bytes": 5 * GIB, "disk_size_bytes": 100 * GIB},
         {"disk_free_bytes": 0, "disk_size_bytes": None},
         {"disk_free_bytes": 0, "disk_size_bytes": 0},
+    ],
+    ProblemKind.DISK_FILLS: [
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": None},
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": 1_800.0},
     ],
     ProblemKind.DESCRIPTORS_SCARCE: [
         {"connection_count": 89, "connection_limit": 100, "descriptor_count": 1_799, "descriptor_limit": 2_000},
@@ -177,9 +196,24 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         "old log has not gone to cold storage for 60 s, and 1,024 MiB wait on its disk: cannot write s3://b/x: down",
     ),
     (
+        ProblemKind.SYNC_SLOW,
+        {"syncs": syncs(slow=5, of=5)},
+        "5 of 5 syncs took 0.1 s or longer in the last minute: p99=0.205 s max=0.310 s",
+    ),
+    (
+        ProblemKind.SYNC_SLOW,
+        {"syncs": syncs(slow=10, of=1_000)},
+        "10 of 1,000 syncs took 0.1 s or longer in the last minute: p99=0.205 s max=0.310 s",
+    ),
+    (
         ProblemKind.DISK_FULL,
         {"disk_free_bytes": 4 * GIB, "disk_size_bytes": 100 * GIB},
         "the disk of its directory has 4,096 MiB left, 4.0 % of 102,400 MiB",
+    ),
+    (
+        ProblemKind.DISK_FILLS,
+        {"disk_free_bytes": 50 * GIB, "disk_size_bytes": 100 * GIB, "disk_full_in_s": 1_600.0},
+        "the disk of its directory is full in 27 min at the rate of the last minutes, 32.0 MiB/s: 51,200 MiB are left",
     ),
     (
         ProblemKind.DESCRIPTORS_SCARCE,
@@ -224,6 +258,11 @@ ILL: list[tuple[ProblemKind, dict[str, Any], str]] = [
         ProblemKind.NO_VOTE,
         {"has_vote": False},
         "it has forgotten its votes, or has never voted, so it is not counted yet",
+    ),
+    (
+        ProblemKind.NO_VOTE,
+        {"has_vote": False, "state": "CANVASS", "barred": "its directory was removed"},
+        "its directory was removed",
     ),
     (
         ProblemKind.DIFFERS,
@@ -323,6 +362,104 @@ def test_the_problems_of_a_cluster_come_first_and_then_member_by_member() -> Non
         ("disk_full", 0),
         ("no_answer", 1),
     ]
+
+
+def leaderless(*, barred: Collection[int], away: Collection[int] = (), voters: int = 3) -> ClusterView:
+    """Members without a leader, some of which lost their directories."""
+    statuses = {
+        member_id: "refused: no process listens there"
+        if member_id in away
+        else member_status(member_id, state="CANVASS", leader=None).model_copy(
+            update={"has_vote": False, "barred": "its directory was removed"} if member_id in barred else {}
+        )
+        for member_id in range(voters)
+    }
+    return ClusterView(
+        statuses=statuses, voter_ids=frozenset(range(voters)), leader=None, has_quorum=False, verdict="no leader"
+    )
+
+
+def test_a_majority_that_lost_its_directories_is_named_with_the_command_that_helps() -> None:
+    """Issue 44 §2: health said that the members that do not answer are to be started, and all three answered."""
+    problems = judge_cluster(leaderless(barred={1, 2}), LIMITS)
+
+    assert [(problem.kind.value, problem.member_id) for problem in problems] == [
+        ("votes_lost", None),
+        ("no_vote", 1),
+        ("no_vote", 2),
+    ]
+    assert has_facts(problems[0].detail, "1, 2", "1 of 3", "2")
+    assert "trimaran recover plan" in problems[0].advice
+
+
+def test_votes_are_not_lost_while_members_that_are_away_may_have_theirs() -> None:
+    """Members that do not answer may have their directories: they are to be started."""
+    views = [leaderless(barred={1}, away={2}), leaderless(barred={1, 2}, voters=5), leaderless(barred=(), away={1})]
+
+    for view in views:
+        kinds = [problem.kind.value for problem in judge_cluster(view, LIMITS)]
+        assert (kinds[0], "votes_lost" in kinds) == ("no_leader", False)
+
+
+def test_a_member_that_is_not_in_the_term_says_why_it_does_not_stand() -> None:
+    election = ElectionStatus(
+        reason="node started",
+        reason_kind="node_started",
+        age_s=7.0,
+        duration_s=None,
+        leadership_term_id=None,
+        refusal="a learner: members=0",
+    )
+    leader = member_status(0, state="LEADER", leader=0)
+    apart = member_status(1, state="CANVASS", leader=None, election=election)
+
+    (problem,) = judge_cluster(
+        ClusterView(statuses={0: leader, 1: apart}, leader=leader, has_quorum=True, verdict=""), LIMITS
+    )
+
+    assert (problem.kind, problem.member_id) == (ProblemKind.NOT_IN_TERM, 1)
+    assert has_facts(problem.detail, "CANVASS", "node started", "members=0")
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_a_standby_counts_once_the_leader_has_heard_from_it(takes_part: bool) -> None:
+    """Before that `trimaran snapshot take --standby`, after `trimaran health --wait`, was refused."""
+    standby = StandbyStatus(
+        member_id=3, snapshot_position=None, snapshot_age_s=None, is_copying=False, takes_part=takes_part
+    )
+    leader = member_status(0, state="LEADER", leader=0).model_copy(update={"standbys": [standby]})
+    statuses = {0: leader, 3: member_status(3, leader=0)}
+
+    problems = judge_cluster(ClusterView(statuses=statuses, leader=leader, has_quorum=True, verdict=""), LIMITS)
+
+    assert [(problem.kind.value, problem.member_id) for problem in problems] == (
+        [] if takes_part else [("not_in_term", 3)]
+    )
+
+
+def raising(age_s: float, log_position: int) -> dict[str, Any]:
+    """What a member says whose service has raised."""
+    errors = ServiceErrorsStatus(count=3, newest="<Tally>: ValueError('no')", log_position=log_position, age_s=age_s)
+    return {"service_errors": errors}
+
+
+def test_an_exception_of_the_service_is_told_once_for_a_minute() -> None:
+    """Issue 44 §2. Every member has run the same entry, and answers go on."""
+
+    def judged(*changes: dict[str, Any]) -> list[Problem]:
+        statuses = {
+            member_id: member_status(member_id, state="FOLLOWER" if member_id else "LEADER", leader=0).model_copy(
+                update=changed
+            )
+            for member_id, changed in enumerate(changes)
+        }
+        return judge_cluster(ClusterView(statuses=statuses, leader=statuses[0], has_quorum=True, verdict=""), LIMITS)
+
+    (problem,) = judged(raising(59.0, 640), raising(12.0, 960), {})
+
+    assert (problem.kind, problem.member_id) == (ProblemKind.SERVICE_RAISES, None)
+    assert has_facts(problem.detail, "12 s", "log_position=960", "3 times", "<Tally>: ValueError('no')")
+    assert judged(raising(60.0, 640), {}, {}) == []
 
 
 OLD_CODE, NEW_CODE = "5c1f93ab0e7d2246", "0b77e2d9c43a1f58"

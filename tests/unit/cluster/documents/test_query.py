@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.facts import has_facts
+from tests.tls import CLUSTER, Issuer
 from tests.unit.cluster.cli.answers import member_status
 from tests.waiting import slowness
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.cluster_report import ask_members
 from trimaran.cluster.documents.query import Outcome, StatusQueryError, query_status
 from trimaran.service_api import ConfigurationError
+from trimaran.service_api.access.identity import CallerRole
 from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT, Refusal
 from trimaran.service_api.documents.member_status import STATUS_LENGTH_LIMIT_BYTES
-from trimaran.service_api.types import CONSENSUS_STREAM_ID, REFUSAL_STREAM_ID, STATUS_STREAM_ID
+from trimaran.service_api.endpoint import Endpoint
+from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
+from trimaran.service_api.net.transport import Purpose
+from trimaran.service_api.tls import TlsStack
+from trimaran.service_api.types import CONSENSUS_STREAM_ID, REFUSAL_STREAM_ID, STATUS_STREAM_ID, MemberId
 from trimaran.service_api.wire.frame import FRAME_HEADER, TYPE_DATA, UNFRAGMENTED, encode_frame
 from trimaran.service_api.wire.link_frames import SetupFrame
 
@@ -176,6 +184,38 @@ async def test_a_connection_that_is_closed_without_a_word_says_so(end: Callable[
         Outcome.CLOSED,
         "the connection was closed without an answer, as a member with TLS does that is asked in plain text",
     )
+
+
+@pytest.mark.parametrize(
+    ("is_shown", "expected"),
+    [(True, ("authority", "subject=", "issuer=CN=another authority", "not_after=")), (False, ("none was shown",))],
+)
+async def test_a_certificate_that_is_refused_is_named(
+    tmp_path: Path, is_shown: bool, expected: tuple[str, ...]
+) -> None:
+    """Issue 44 §2: it was told as a question in plain text."""
+    issuer, other = Issuer.create(tmp_path / "certs"), Issuer.create(tmp_path / "other", name="another authority")
+    mine = replace(other.of(CallerRole.OPERATOR, "eve"), authorities=issuer.member(1).authorities)
+    stack = TlsStack(mine if is_shown else replace(mine, certificate="", key=""), cluster_id=CLUSTER)
+    server = TlsStack(issuer.member(1), member_id=MemberId(1))
+    # Of the links of members, which demand a certificate; the others let a stranger in, who is told what is missing.
+    gate = ConnectionGate({Purpose.LOG: GateLimits.of_count(8)}, warn=lambda *_, **__: None)
+    listener = await server.listen_for_streams(Purpose.LOG, Endpoint("127.0.0.1", 0), nobody, gate=gate)
+    try:
+        with pytest.raises(StatusQueryError) as raised:
+            await query_status(str(listener.endpoint), ENOUGH_S, network=stack)
+    finally:
+        listener.close()
+        await listener.wait_closed()
+        gate.close()
+
+    assert raised.value.outcome is Outcome.CLOSED
+    assert has_facts(raised.value.detail, *expected)
+    assert "plain text" not in raised.value.detail
+
+
+async def nobody(*_: object) -> None:
+    """What a connection is given to that does not come about."""
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from functools import partial
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 import structlog
 
 from tests.waiting import passes
+from trimaran.archive import ArchiveError, ArchiveErrorCode
 from trimaran.cluster.node.member_process import _on_unhandled
 from trimaran.cluster.node.node import Node
 from trimaran.cluster.runtime.files.error_log import ErrorObservation
@@ -50,10 +52,22 @@ async def test_what_nobody_catches_in_the_loop_is_an_error_of_its_own() -> None:
     assert node.errors == []
 
 
-async def test_a_lack_of_memory_in_the_loop_ends_the_member() -> None:
+@pytest.mark.parametrize(
+    ("error", "is_end"),
+    [
+        (MemoryError(), True),
+        (OSError(errno.EIO, "input/output error"), True),
+        (ArchiveError("sync failed", code=ArchiveErrorCode.STORAGE_SPACE), True),
+        (ConnectionResetError(errno.ECONNRESET, "connection reset by peer"), False),
+    ],
+    ids=repr,
+)
+async def test_a_lack_of_memory_or_a_disk_that_refuses_in_the_loop_ends_the_member(
+    error: BaseException, is_end: bool
+) -> None:
     """Return what the callback did is half done: it was logged, and the member went on."""
     structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
-    loop, node, error = asyncio.get_running_loop(), Ending(), MemoryError()
+    loop, node = asyncio.get_running_loop(), Ending()
     loop.set_exception_handler(partial(_on_unhandled, cast(Node, node)))
 
     def fail() -> None:
@@ -62,7 +76,7 @@ async def test_a_lack_of_memory_in_the_loop_ends_the_member() -> None:
     loop.call_soon(fail)
     await passes(2)
 
-    assert node.errors == [error]
+    assert node.errors == ([error] if is_end else [])
 
 
 def test_what_ends_a_member_is_kept_and_goes_on() -> None:

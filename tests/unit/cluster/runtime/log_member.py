@@ -153,7 +153,11 @@ async def member(
             or SharedMachineTuning(ctx, archive, host, is_disk_shared=True, on_failed=agent.failures.append),
             audit=AuditLines().audit,
             copy_notes=CopyNotes(
-                ctx, LogCopiesFile(directory / "log-copies", ctx.log_copies, disk), network=SOCKETS, tasks=tasks
+                ctx,
+                LogCopiesFile(directory / "log-copies", ctx.log_copies, disk),
+                network=SOCKETS,
+                tasks=tasks,
+                on_failed=agent.failures.append,
             ),
         )
         yield Member(control, ctx, archive, disk, agent.posted, agent.recorded, agent.failures)

@@ -135,6 +135,16 @@ def test_removed_member_that_answers_counts_nowhere() -> None:
     assert not report.has_quorum
 
 
+def test_without_a_leader_the_end_of_the_longest_log_is_told_and_not_where_a_snapshot_was_taken() -> None:
+    """A member that has just started knows its log to be committed up to that only."""
+    survivor = member_status(0, state="CANVASS", leader=None, append=640, commit=96)
+
+    report = report_of(answered(survivor), answered(member_status(1, state="CANVASS", leader=None, append=0)))
+
+    assert has_facts(report.verdict, "no leader: 2 of 2", "640")
+    assert "96" not in report.verdict
+
+
 def test_without_a_leader_the_newest_configuration_says_who_the_members_are() -> None:
     old = member_status(0, state="CANVASS", leader=None, members="0 1 2", configuration_position=320)
     new = member_status(1, state="CANVASS", leader=None, members="0 1 2 3", configuration_position=640)

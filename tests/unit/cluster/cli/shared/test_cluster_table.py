@@ -19,15 +19,21 @@ from trimaran.service_api.documents.member_status import (
     ElectionStatus,
     SnapshotFetchStatus,
     StandbyStatus,
+    SyncStatus,
 )
+
+
+def syncs(*, p99_s: float) -> SyncStatus:
+    return SyncStatus(count=300, slow_count=0, slow_s=0.1, p99_s=p99_s, max_s=p99_s)
+
 
 README = ROOT / "README.md"
 
 REPORT = make_report(
     [
         failed(0, Outcome.REFUSED, "no process listens on 127.0.0.1:9001"),
-        answered(member_status(1, state="LEADER", append=123_456)),
-        answered(member_status(2, append=123_392)),
+        answered(member_status(1, state="LEADER", append=123_456).model_copy(update={"syncs": syncs(p99_s=0.205)})),
+        answered(member_status(2, append=123_392).model_copy(update={"syncs": syncs(p99_s=0.000_21)})),
     ],
     asked_at_ms=0,
 )
@@ -41,10 +47,12 @@ member  role      state     term   append   commit  delivered  lag
      1  LEADER    LEADER       3  123,456  123,456    123,456    0
      2  FOLLOWER  FOLLOWER     3  123,392  123,392    123,392   64
 
-member   pid    up  version  sessions  clients  last election, or why there is no answer
-     0     -     -  -               -        -  no process listens on 127.0.0.1:9001
-     1  4712  12 s  0.1.0           7        6  3.2 s ago, took 41 ms: link to leader 0 closed
-     2  4713  12 s  0.1.0           7        6  3.2 s ago, took 41 ms: link to leader 0 closed
+member   pid    up  version  sessions  clients  sync p99  last election, or why there is no answer
+     0     -     -  -               -        -         -  no process listens on 127.0.0.1:9001
+     1  4712  12 s  0.1.0           7        6  205.0 ms  3.2 s ago, took 41 ms: link to leader 0
+                                                          closed
+     2  4713  12 s  0.1.0           7        6    0.2 ms  3.2 s ago, took 41 ms: link to leader 0
+                                                          closed
 """
 
 
@@ -148,7 +156,10 @@ def test_an_election_that_goes_on_says_for_how_long() -> None:
         reason="node started", reason_kind="node_started", age_s=7.04, duration_s=None, leadership_term_id=None
     )
 
+    barred = running.model_copy(update={"refusal": "no voter: members=0"})
+
     assert has_facts(describe_election(running), "7.0 s", "node started")
+    assert has_facts(describe_election(barred), "node started", "members=0")
 
 
 def test_a_member_before_its_first_election_says_so() -> None:

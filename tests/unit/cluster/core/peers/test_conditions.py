@@ -12,7 +12,7 @@ from trimaran.cluster.core.peers.clock_agreement import ClockAgreement
 from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.messages.condition import ConditionQuery, MemberCondition
 from trimaran.service_api.documents.document import LINE_LENGTH_LIMIT
-from trimaran.service_api.types import MemberId, TermId
+from trimaran.service_api.types import NULL_VALUE, MemberId, TermId
 
 S = 1_000_000_000
 HOUR_MS = 3_600_000
@@ -90,7 +90,9 @@ def test_clock_is_near_again_at_half_the_limit() -> None:
 # --- the exchange
 
 
-def answer(solo: Solo, member_id: int, *, skew_ms: int = 0, reluctance: int = 0) -> list[fx.Effect]:
+def answer(
+    solo: Solo, member_id: int, *, skew_ms: int = 0, reluctance: int = 0, sync_ns: int = NULL_VALUE
+) -> list[fx.Effect]:
     """Let a member answer the newest question that it was asked."""
     question = messages(solo.effects, ConditionQuery, to=member_id)[-1]
     condition = MemberCondition(
@@ -99,6 +101,7 @@ def answer(solo: Solo, member_id: int, *, skew_ms: int = 0, reluctance: int = 0)
         leadership_term_id=TermId(0),
         reluctance=reluctance,
         member_id=MemberId(member_id),
+        sync_ns=sync_ns,
     )
     return solo.feed(condition)
 

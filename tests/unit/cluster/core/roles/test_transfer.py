@@ -646,6 +646,97 @@ def set_priority(cluster: Cluster, priorities: dict[int, int]) -> None:
         object.__setattr__(node.ctx.config, "leader_priority", priority)
 
 
+def set_sync_durations(cluster: Cluster, durations_ms: dict[int, int]) -> None:
+    for member_id, duration_ms in durations_ms.items():
+        cluster.nodes[MemberId(member_id)].post(ev.SyncsMeasured(duration_ms * MS))
+
+
+def durations_of(cluster: Cluster, leader: Node, *, leader_ms: int, others_ms: Sequence[int]) -> dict[int, int]:
+    others = [node.member_id for node in cluster.nodes.values() if node is not leader]
+    return {leader.member_id: leader_ms, **dict(zip(others, others_ms, strict=True))}
+
+
+def test_leader_with_a_slow_disk_hands_over_once_and_does_not_get_leadership_back() -> None:
+    """Issue 44 §2: 200 ms a sync on the leader alone made 181 requests of 3,599."""
+    cluster, leader, told = busy_cluster(11)
+    set_priority(cluster, {leader.member_id: 5})  # who is preferred does not matter while its disk is slow
+    set_sync_durations(cluster, durations_of(cluster, leader, leader_ms=200, others_ms=[1, 1]))
+
+    is_elsewhere = cluster.run_until(lambda: cluster.leader() not in (None, leader), limit_ns=4_000 * MS)
+
+    assert is_elsewhere
+    cluster.settle()
+    assert [step for _, step in transfers(told)] == ["transfer holding", "transfer asked", "transfer done"]
+    term_id = cluster.term_id()
+    cluster.run(10_000 * MS)
+    assert cluster.term_id() == term_id
+    set_sync_durations(cluster, {leader.member_id: 1})
+    assert cluster.run_until(lambda: cluster.leader() is leader, limit_ns=10_000 * MS)
+
+
+@pytest.mark.parametrize(
+    ("leader_ms", "others_ms", "settings"),
+    [
+        (99, [1, 1], {}),
+        (200, [1, 100], {}),
+        (200, [150, 150], {}),
+        (200, [1, 1], {"slow_disk_hand_over": False}),
+    ],
+)
+def test_leader_goes_on_where_a_majority_is_not_clearly_faster_or_the_setting_is_off(
+    leader_ms: int, others_ms: list[int], settings: dict[str, Any]
+) -> None:
+    cluster, leader, told = busy_cluster(12, **settings)
+    set_sync_durations(cluster, durations_of(cluster, leader, leader_ms=leader_ms, others_ms=others_ms))
+
+    cluster.run(8_000 * MS)
+
+    assert cluster.leader() is leader
+    assert transfers(told) == []
+
+
+def test_leader_of_five_with_a_slow_disk_hands_over_to_a_member_that_is_clearly_faster() -> None:
+    """The one with the highest priority is quick enough not to be reluctant, and no better than a disk that is slow."""
+    cluster, leader, _ = busy_cluster(13, member_count=5)
+    durations = durations_of(cluster, leader, leader_ms=200, others_ms=[90, 1, 1, 1])
+    slower_id = next(member_id for member_id, duration_ms in durations.items() if duration_ms == 90)
+    set_priority(cluster, {slower_id: 5})
+    set_sync_durations(cluster, durations)
+    seen: list[int] = []
+
+    def has_changed() -> bool:
+        found = cluster.leader()
+        if found not in (None, leader):
+            seen.append(found.member_id)
+        return bool(seen)
+
+    assert cluster.run_until(has_changed, limit_ns=4_000 * MS)
+    assert seen[0] != slower_id
+
+
+def test_pause_of_a_leader_whose_disk_is_slow_now_and_then_doubles() -> None:
+    """However often the disk changes, no two hand-overs are nearer to each other than the pause."""
+    solo = leading()
+    begun: list[int] = []
+    start_ns = solo.now_ns
+
+    while len(begun) < 3 and solo.now_ns - start_ns < 60_000 * MS:
+        solo.effects.clear()
+        for member_id in (1, 2):
+            solo.ctx.members[MemberId(member_id)].sync_ns = MS
+        solo.feed(ev.SyncsMeasured(200 * MS))
+        solo.wait(MS)
+        catch_up(solo, 1, 2)
+        if any(noted.step is A.HOLDING for noted in of(solo.effects, fx.TransferNoted)):
+            begun.append(solo.now_ns - start_ns)
+            solo.feed(ev.SyncsMeasured(MS))
+
+    first, second, third = begun
+    assert 800 * MS <= first <= 900 * MS
+    assert second - first >= 1_600 * MS
+    assert third - second >= 3_200 * MS
+
+
 def test_priority_decides_who_is_chosen() -> None:
     solo = leading()
     solo.ctx.members[MemberId(2)].leader_priority = 1
@@ -674,7 +765,13 @@ def test_leader_with_a_damaged_log_hands_over_without_being_asked() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "asked"),
-    [("CLOCK_OFF", [2]), ("DISK_NEARLY_FULL", [2]), ("LOG_DAMAGED", []), ("SERVICE_HELD", [])],
+    [
+        ("CLOCK_OFF", [2]),
+        ("DISK_NEARLY_FULL", [2]),
+        ("SYNCS_SLOW", [2]),
+        ("LOG_DAMAGED", []),
+        ("SERVICE_HELD", []),
+    ],
 )
 def test_leader_with_a_damaged_log_hands_over_to_a_reluctant_member_that_can_lead(
     reason: str, asked: list[int]

@@ -27,15 +27,15 @@ from tests.unit.cluster.testing.simulation.small_cluster import (
 )
 from tests.unit.cluster.testing.simulation.small_world import SECOND
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper, ask, service_of, take
-from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core import effects as fx
+from trimaran.cluster.core import events as ev
+from trimaran.cluster.core.vocabulary.reluctance import Reluctance
 from trimaran.cluster.operating.backup.metrics import BACKUP_METRICS
 from trimaran.cluster.runtime.answering.metrics import METRICS, MetricsPage, metrics_as_markdown
 from trimaran.cluster.runtime.answering.status import describe_unreadiness
 from trimaran.cluster.runtime.answering.vitals import EffectCounts
 from trimaran.cluster.runtime.watching.disk_space import LOOK_INTERVAL_S
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
-from trimaran.cluster.runtime.watching.sync_timer import TimedFileSystem
 from trimaran.cluster.testing.simulation.cluster import Member
 from trimaran.service_api import ClientSession, Cluster, SnapshotImage
 from trimaran.service_api.authenticator import CREDENTIALS_LIMIT_BYTES, SessionProxy
@@ -113,6 +113,22 @@ def test_the_space_on_the_disk_of_a_member_is_read_now_and_then() -> None:
 
     assert all_bytes == 10**9
     assert 0 < free_bytes < 10**9
+
+
+def test_a_member_whose_disk_is_nearly_full_is_reluctant_to_lead_until_there_is_room() -> None:
+    with running_cluster() as small:
+        member = small.followers[0]
+        assert member.node is not None
+        reluctance = member.node.module.ctx.reluctance
+
+        member.machine.disk.capacity_bytes = member.machine.disk.used_bytes * 100 // 96
+        small.cluster.run_for(int(1.5 * LOOK_INTERVAL_S * SECOND))
+        full = [*reluctance]
+        member.machine.disk.capacity_bytes = None
+        small.cluster.run_for(int(1.5 * LOOK_INTERVAL_S * SECOND))
+
+    assert full == [Reluctance.DISK_NEARLY_FULL]
+    assert reluctance == {}
 
 
 @pytest.mark.parametrize(("limit_ms", "is_off"), [(1_000, 1), (5_000, 0)])
@@ -214,7 +230,25 @@ def test_a_member_without_a_leader_is_not_ready_and_says_why(small: SmallCluster
     assert value(found, "trimaran_leader_member_id") == -1
     assert value(found, "trimaran_election_state") < 17
     assert value(found, "trimaran_elections_total") >= 2
+    assert value(found, "trimaran_elections_by_fault_total") >= 1
     assert "election: state=" in str(describe_unreadiness(vitals))
+
+
+def test_an_election_for_a_hand_over_is_by_no_fault(small: SmallCluster) -> None:
+    """Issue 44 §2: an upgrade of all members, one at a time, was an alert."""
+    before = small.leader
+    assert before.node is not None
+    before.node.agent.post(ev.TransferRequested(None, None))
+    small.wait(lambda: small.cluster.leader() not in (None, before))
+    small.wait(small.is_at_rest)
+
+    leader = small.cluster.leader()
+    assert leader is not None
+    for member in small.cluster.members.values():
+        found = scrape(member)
+        assert value(found, "trimaran_elections_total") == 2
+        # The third one may see the old leader close its links before it hears of the new one.
+        assert value(found, "trimaran_elections_by_fault_total") <= (member not in (before, leader))
 
 
 def test_a_member_whose_service_has_not_started_is_not_ready(small: SmallCluster) -> None:
@@ -245,7 +279,6 @@ def exported_names(small: SmallCluster) -> set[str]:
     leader = small.leader
     assert leader.node is not None
     parts = leader.node.parts
-    parts.files.member.timed_disk = TimedFileSystem(MemoryFileSystem(), lambda: 0)
     certificate = SimpleNamespace(file="node.pem", subject="member 0", expires_at_ms=1 << 50)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(parts.ground.host.network), "expires", certificate)

@@ -23,14 +23,18 @@ from trimaran.cluster.runtime.files.error_log import ErrorLog, ErrorObservation
 from trimaran.cluster.runtime.repair.mender import RepairCounts
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.snapshots.snapshot_shipping import FetchProgress, SnapshotFetcher
+from trimaran.cluster.runtime.watching.recent_syncs import RecentSyncs
 from trimaran.cluster.runtime.watching.snapshot_counts import SnapshotCounts
 from trimaran.cluster.runtime.watching.stall_tracker import StallTracker
+from trimaran.cluster.service.failure_log import FailureLog
 from trimaran.service_api.documents.document import read_document
 from trimaran.service_api.documents.member_status import (
     STATUS_LENGTH_LIMIT_BYTES,
     DifferingMember,
     ElectionStatus,
     MemberStatus,
+    ServiceErrorsStatus,
+    SyncStatus,
 )
 from trimaran.service_api.net.connection_gate import ConnectionGate, GateLimits
 from trimaran.service_api.net.transport import Purpose
@@ -80,6 +84,8 @@ def vitals_of(
     space: DiskSpace | None = None,
     damaged: Sequence[DamagedPlace] = (),
     certificate: Certificate | None = None,
+    recent_syncs: RecentSyncs | None = None,
+    failures: FailureLog | None = None,
 ) -> Vitals:
     """What is around a consensus module on its own, as far as its status shows it."""
     clock = SoloClock(solo)
@@ -97,15 +103,20 @@ def vitals_of(
         ),
         "files": SimpleNamespace(
             archive=SimpleNamespace(cold_standing=None),
-            member=SimpleNamespace(errors=ErrorLog(NoArea(), clock.epoch_time)),
+            member=SimpleNamespace(
+                errors=ErrorLog(NoArea(), clock.epoch_time),
+                timed_disk=SimpleNamespace(recent=recent_syncs or RecentSyncs(100 * MS)),
+            ),
         ),
         "container": SimpleNamespace(
-            adapter=adapter, agent=SimpleNamespace(query_check=None), snapshotless_services=[]
+            adapter=adapter,
+            agent=SimpleNamespace(query_check=None, failures=failures or FailureLog(clock.monotonic_ns), error_count=1),
+            snapshotless_services=[],
         ),
         "snapshots": SimpleNamespace(fetcher=fetcher),
         "repair": SimpleNamespace(upkeep=upkeep_with(damaged)),
         "turns": None,
-        "disk_space": SimpleNamespace(newest=space),
+        "disk_space": SimpleNamespace(newest=space, full_in_s=None),
     }
     return Vitals(
         module=solo.module,
@@ -128,6 +139,34 @@ def test_a_member_says_how_much_room_its_disk_has_once_it_knows() -> None:
 
     assert (unknown.disk_free_bytes, unknown.disk_size_bytes) == (None, None)
     assert (known.disk_free_bytes, known.disk_size_bytes) == (30, 200)
+
+
+def test_a_member_says_how_long_its_syncs_take_once_there_are_some() -> None:
+    solo, recent = Solo(), RecentSyncs(100 * MS)
+    recent.end(7, Path("0-0.rec"), solo.now_ns - 205 * MS, 205 * MS)
+
+    told = asked(vitals_of(solo, recent_syncs=recent)).syncs
+
+    assert told == SyncStatus(count=1, slow_count=1, slow_s=0.1, p99_s=0.205, max_s=0.205)
+    assert asked(vitals_of(Solo())).syncs is None
+
+
+def test_a_member_says_what_its_service_has_raised_since_it_started() -> None:
+    """An entry that was there when the process began has been answered long ago."""
+    solo = Solo()
+    failures = FailureLog(lambda: solo.now_ns)
+    vitals = vitals_of(solo, failures=failures)
+    vitals.start_position = 640
+
+    failures.note(ValueError("old"), service="Tally", log_position=640)
+    replayed = asked(vitals).service_errors
+    failures.note(ValueError("no"), service="Tally", log_position=960)
+    solo.now_ns += 1_500 * MS
+
+    assert replayed is None
+    assert asked(vitals).service_errors == ServiceErrorsStatus(
+        count=1, newest="'Tally': ValueError('no')", log_position=960, age_s=1.5
+    )
 
 
 def test_a_member_says_where_its_archive_cannot_be_read_the_first_few_places_of_many() -> None:
@@ -176,6 +215,18 @@ def test_a_member_says_whom_it_does_not_hear() -> None:
 
     assert told.differing_members == [DifferingMember(member_id=2, detail="service_count=1 here, 2 at member 2")]
     assert asked(vitals_of(Solo())).differing_members == []
+
+
+def test_a_member_that_lost_its_directory_says_why_it_does_not_vote() -> None:
+    """Only where it knows of a log that it may have forgotten: the members of a new cluster vote."""
+    fresh, emptied = Solo(), Solo()
+    emptied.feed(emptied.canvass(1, 0, 640))
+
+    assert asked(vitals_of(fresh)).barred is None
+    told = asked(vitals_of(emptied))
+    assert (told.has_vote, told.barred is not None) == (False, True)
+    assert told.last_election is not None
+    assert told.last_election.refusal == told.barred
 
 
 def test_a_node_that_is_not_started_yet_says_so() -> None:

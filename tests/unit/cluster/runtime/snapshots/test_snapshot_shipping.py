@@ -232,7 +232,7 @@ async def fetching(documents: list[bytes] | None) -> AsyncIterator[Fetching]:
             archive,
             file,
             network=SOCKETS,
-            copy_notes=CopyNotes(ctx, copies, network=SOCKETS, tasks=tasks),
+            copy_notes=CopyNotes(ctx, copies, network=SOCKETS, tasks=tasks, on_failed=agent.terminate),
             agent=agent,
             monotonic_ns=lambda: 0,
             tasks=tasks,

@@ -15,6 +15,7 @@ import pytest
 from tests.waiting import until
 from trimaran.archive.disk import file_system
 from trimaran.archive.disk.file_system import OsFileSystem
+from trimaran.archive.disk_errors import explain_error
 from trimaran.cluster.runtime.watching.process_end import end_on_lost_memory
 from trimaran.cluster.runtime.watching.watchdog import Watchdog, is_waiting_for_disk, last_words_of
 from trimaran.service_api.users_code import USERS_CODE, calls_users_code
@@ -115,6 +116,19 @@ def test_a_disk_that_does_not_answer_is_no_hang(rig: Rig, monkeypatch: pytest.Mo
     OsFileSystem().sync_file(0)
 
     assert rig.ends == []
+
+
+def test_a_hang_in_what_lies_beside_the_file_systems_is_one(rig: Rig) -> None:
+    """Issue 44 §2: a loop without end in `disk_errors` was taken for a disk that does not answer."""
+
+    class Endless:
+        def __str__(self) -> str:
+            rig.tick(LIMIT_TICKS)
+            return "0"
+
+    explain_error(OSError(5, "input/output error"), "read", offset=Endless())
+
+    assert rig.ends == [SAID]
 
 
 def test_a_sync_in_another_thread_is_waited_for_while_the_member_closes(
