@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from .printable import without_addresses
+
 STANDARD_ERROR: Final = 2
 """The descriptor itself, which stays where it is while `sys.stderr` may be replaced."""
 
@@ -51,11 +53,13 @@ class LogLineWriter:
         return self
 
     def msg(self, line: str) -> None:
-        """Write a line. It raises nothing, and takes at most 50 ms when nobody reads."""
+        """Write a line, without addresses of objects. It raises nothing, and takes at most 50 ms when nobody reads."""
         is_locked = self._lock.acquire(timeout=_LOCK_TIMEOUT_S)
         try:
             lost_before = self.lost_count
-            reason = self._write(f"{line}\n".encode("utf-8", "backslashreplace"), 0.0 if lost_before else _WAIT_MS)
+            reason = self._write(
+                f"{without_addresses(line)}\n".encode("utf-8", "backslashreplace"), 0.0 if lost_before else _WAIT_MS
+            )
             self.lost_count = 0 if reason is None else lost_before + 1
         finally:
             if is_locked:

@@ -55,6 +55,9 @@ OPERATION_STREAM_ID: Final = 201
 INSPECTION_STREAM_ID: Final = 210
 """Ours: a member is asked on its consensus endpoint about members, sessions or timers."""
 
+DIAGNOSIS_STREAM_ID: Final = 211
+"""Ours: a member is asked on its consensus endpoint for its errors, log lines, settings or metrics."""
+
 
 class Role(IntEnum):
     """What a member is to its cluster at this moment. Source: Aeron `Cluster.Role`."""

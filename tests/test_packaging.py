@@ -20,9 +20,12 @@ import pytest
 from tests.places import ROOT
 from tests.set_up import configured_index
 from tests.waiting import patient
+from trimaran.service_api.distribution import read_checked_out_commit
 
 TOP = ("pyspark_trimaran.py", "trimaran")
 SOURCE = ROOT / "src"
+COMMIT = "trimaran/service_api/commit.txt"
+"""Made by the build."""
 NEEDING_AN_EXTRA = (
     *(
         "trimaran.archive.report",
@@ -135,7 +138,7 @@ def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Pa
     modules = {file.relative_to(SOURCE).as_posix() for file in files if results not in file.parents}
     examples = {name for name in names if name.startswith("trimaran/cluster/_examples/")}
     assert len(modules) > 400
-    assert names - examples - {"pyspark_trimaran.py"} == modules
+    assert names - examples - {"pyspark_trimaran.py", COMMIT} == modules
     assert "trimaran/cluster/_examples/access_quota.py" in examples
     assert "trimaran/cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
 
@@ -148,7 +151,9 @@ def test_a_wheel_can_be_made_of_the_source_distribution(wheel: Path, tmp_path: P
     unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
     run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, unpacked, cwd=tmp_path)
 
-    assert {*zipfile.ZipFile(tmp_path / wheel.name).namelist()} == {*zipfile.ZipFile(wheel).namelist()}
+    again = zipfile.ZipFile(tmp_path / wheel.name)
+    assert {*again.namelist()} == {*zipfile.ZipFile(wheel).namelist()}
+    assert again.read(COMMIT) == zipfile.ZipFile(wheel).read(COMMIT)
 
 
 def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
@@ -164,8 +169,9 @@ def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_
 def test_the_installed_command_says_where_its_package_is(installed: Path, tmp_path: Path) -> None:
     lines = run(installed.parent / "trimaran", "--version", cwd=tmp_path).splitlines()
 
-    assert [line.split()[0] for line in lines] == ["trimaran", "package", "python"]
-    assert lines[1].endswith("site-packages/trimaran")
+    assert [line.split()[0] for line in lines] == ["trimaran", "commit", "package", "python"]
+    assert lines[1].split()[1].removesuffix("+") == read_checked_out_commit(ROOT)
+    assert lines[2].endswith("site-packages/trimaran")
     assert str(ROOT) not in "\n".join(lines)
 
 

@@ -315,6 +315,11 @@ def format_number(value: int | None) -> str:
     return ABSENT if value is None else f"{value:,}"
 
 
+def format_rate(value: float | None) -> str:
+    """Write a number a second for people; `ABSENT` for None."""
+    return ABSENT if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def format_duration(duration_s: float) -> str:
     """Write a duration in its two largest units: `41 ms`, `3.2 s`, `5 min 10 s`, `2 d 3 h`."""
     if duration_s < 1:

@@ -90,17 +90,41 @@ COMMANDS: Final = {
         WATCH,
         "trimaran health --members 0=10.0.0.1:9000,1=10.0.0.2:9000,2=10.0.0.3:9000 --wait 60 || exit",
     ),
+    "top": CliCommand(
+        "trimaran.cluster.cli.top:top",
+        "Watch members and the busiest sessions.",
+        WATCH,
+        "trimaran top --config trimaran-data/cluster.toml",
+    ),
     "sessions": CliCommand(
-        "trimaran.cluster.cli.sessions_timers:sessions",
+        "trimaran.cluster.cli.sessions_timers:show_sessions",
         "Show the open client sessions.",
         WATCH,
         "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
     ),
     "timers": CliCommand(
-        "trimaran.cluster.cli.sessions_timers:timers",
+        "trimaran.cluster.cli.sessions_timers:show_timers",
         "Show the timers that the services have set.",
         WATCH,
         "trimaran timers --config trimaran-data/cluster.toml --watch 0.5",
+    ),
+    "errors": CliCommand(
+        "trimaran.cluster.cli.errors:errors",
+        "Show the errors of members that run, or of one.",
+        WATCH,
+        "trimaran errors --since 1h --config trimaran-data/cluster.toml; trimaran errors data/node-0 --traces",
+    ),
+    "member-log": CliCommand(
+        "trimaran.cluster.cli.member_log:app",
+        "Show the members' log lines; change their level.",
+        WATCH,
+        "trimaran member-log tail --level warning --config trimaran-data/cluster.toml",
+    ),
+    "bundle": CliCommand(
+        "trimaran.cluster.cli.bundle:bundle",
+        "Write what all members say into one archive.",
+        WATCH,
+        "trimaran bundle incident.tar.gz --config trimaran-data/cluster.toml",
     ),
     "log": CliCommand(
         "trimaran.cluster.cli.log:app",
@@ -215,12 +239,6 @@ COMMANDS: Final = {
         "Show a member's node state and mark files.",
         READ,
         "trimaran state data/node-0 -o json",
-    ),
-    "errors": CliCommand(
-        "trimaran.cluster.cli.errors:errors",
-        "Show the errors that a member has recorded.",
-        READ,
-        "trimaran errors data/node-0 --traces",
     ),
     "recording-log": CliCommand(
         "trimaran.cluster.cli.recording_log:recording_log",

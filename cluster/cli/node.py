@@ -9,7 +9,7 @@ import uvloop
 
 from ...archive.log.group_directories import settle_group_count
 from ..node.member_process import run_node
-from ..runtime.files.log_tap import ErrorLogProcessor
+from ..runtime.files.process_log import ProcessLog
 from ..settings.config import NodeConfig
 from ..settings.groups import of_group
 from .app import exit_status_of
@@ -35,15 +35,15 @@ def node(**settings: Any) -> None:
         return
     group_index = int(config.group or 0)
     config = of_group(config, group_index)
-    log_tap = ErrorLogProcessor()
+    process_log = ProcessLog(config.log_level)
     configure_logging(
         config.log_format,
         member_id=config.member_id,
         group_index=group_index if config.groups > 1 else None,
-        tap=log_tap,
+        process_log=process_log,
     )
     try:
-        uvloop.run(run_node(config, log_tap=log_tap))
+        uvloop.run(run_node(config, process_log=process_log))
     except Exception as error:  # the log has it
         raise typer.Exit(exit_status_of(error)) from None
 

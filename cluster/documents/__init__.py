@@ -1,1 +1,1 @@
-"""The documents that cross processes: status, inspection, operations; and how they are asked for."""
+"""The documents that cross processes: status, inspection, diagnosis, operations; and how they are asked for."""

@@ -23,6 +23,7 @@ from ...service_api.documents.document import (
     Id,
     Line,
     Position,
+    Rate,
     RoleName,
     Seconds,
     read_document,
@@ -33,8 +34,8 @@ from ...service_api.types import INSPECTION_STREAM_ID
 from .query import Outcome, StatusQueryError, expect_cluster, query_document, read_answer
 
 ROW_LIMIT: Final = 1000
-ANSWER_LIMIT_BYTES: Final = 1 << 20
-"""The longest frame that is taken for an answer; a row has less than 700 bytes."""
+ANSWER_LIMIT_BYTES: Final = 2 << 20
+"""The longest frame that is taken for an answer; a row has less than 2,000 bytes."""
 
 INT64_MIN: Final = -(1 << 63)
 
@@ -49,6 +50,18 @@ class Topic(StrEnum):
     TIMERS = "timers"
 
 
+class SessionOrder(StrEnum):
+    """How sessions can be ordered."""
+
+    ID = "id"
+    MESSAGES = "messages"
+    """The one that sends the most messages a second comes first."""
+    BYTES = "bytes"
+    """The one that sends the most bytes a second comes first."""
+    IDLE = "idle"
+    """The one that has been silent for the longest comes first."""
+
+
 class InspectionRequest(Document):
     """What somebody wants to see. The rows after the first `offset`, at most `limit` of them."""
 
@@ -57,6 +70,8 @@ class InspectionRequest(Document):
     topic: Annotated[Topic, Field(strict=False)]
     offset: Count = 0
     limit: Annotated[int, Field(ge=1, le=ROW_LIMIT)] = 100
+    order: Annotated[SessionOrder, Field(strict=False)] = SessionOrder.ID
+    """Of sessions; a member that does not know it orders by id."""
 
 
 class _View(Document):
@@ -146,10 +161,20 @@ class SessionView(DocumentPart):
     """How long nothing came from the client; None where the member that answers does not lead: it does not watch."""
     is_connected: bool
     """Whether the client holds the session on a connection to the member that answers."""
+    address: Line | None = None
+    """The machine that the client comes from; None where the member that answers does not know it."""
+    client_info: Line | None = None
+    """How the client calls itself; None where the member that answers did not open the session."""
+    client_version: Line | None = None
+    """The version of the client's protocol; None as with `client_info`."""
+    messages_per_s: Rate | None = None
+    """What came from the client, over the last 5 seconds; None where the member that answers does not lead."""
+    bytes_per_s: Rate | None = None
+    """The same as bytes of the log, so with frame headers and padding."""
 
 
 class SessionsView(_View):
-    """The sessions that are open at the delivered position, in order of their ids."""
+    """The sessions that are open at the delivered position, in the order that was asked for."""
 
     KIND: ClassVar[str] = "list of sessions"
     TOPIC: ClassVar[Topic] = Topic.SESSIONS
@@ -191,6 +216,7 @@ async def inspect_member(
     *,
     offset: int = 0,
     limit: int = ROW_LIMIT,
+    order: SessionOrder = SessionOrder.ID,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     network: NetworkStack = SOCKETS,
 ) -> ViewT:
@@ -200,7 +226,7 @@ async def inspect_member(
         ConfigurationError: the endpoint is none.
         StatusQueryError: there was no answer to be had, or it is one of another cluster; the error says why.
     """
-    request = InspectionRequest(topic=view.TOPIC, offset=offset, limit=limit).model_dump_json().encode()
+    request = InspectionRequest(topic=view.TOPIC, offset=offset, limit=limit, order=order).model_dump_json().encode()
     payload = await query_document(
         endpoint,
         INSPECTION_STREAM_ID,

@@ -74,6 +74,8 @@ class Operation(StrEnum):
     """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """The standbys take a snapshot, for the other members too. Refused where there is no standby."""
+    LOG_LEVEL = "log-level"
+    """The process of the member that is asked logs from another level on, until it ends."""
 
 
 class MemberChangeRequest(DocumentPart):
@@ -101,6 +103,8 @@ class OperationRequest(Document):
     """For `transfer` the member that is to lead, None: the best. For `trust-log` the member with the valid log."""
     feature_level: FeatureLevel | None = None
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
+    log_level: Line | None = None
+    """Of `log-level`: from which level on there are lines."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
     passed_on_for: Line | None = None
@@ -135,6 +139,7 @@ async def run_operation(
     change: MemberChangeRequest | None = None,
     target_member_id: int | None = None,
     feature_level: int | None = None,
+    log_level: str | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     passed_on_for: str | None = None,
     network: NetworkStack = SOCKETS,
@@ -152,6 +157,7 @@ async def run_operation(
         change=change,
         target_member_id=target_member_id,
         feature_level=feature_level,
+        log_level=log_level,
         cluster_id=format_cluster_id(cluster_id),
         passed_on_for=passed_on_for,
     )

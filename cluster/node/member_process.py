@@ -19,7 +19,7 @@ from ...archive.errors import is_disk_failure
 from ...service_api import ClusteredService
 from ...service_api.stop_signals import on_stop_signal
 from ...service_api.users_code import USERS_CODE, calls_users_code
-from ..runtime.files.log_tap import ErrorLogProcessor
+from ..runtime.files.process_log import ProcessLog
 from ..runtime.ground.agent_door import NodeEnd
 from ..runtime.ground.garbage import settle_garbage_collector
 from ..runtime.turns.failure_report import log_node_failure
@@ -32,10 +32,10 @@ from .node import Node
 logger = structlog.get_logger()
 
 
-async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = None) -> None:
+async def run_node(config: NodeConfig, *, process_log: ProcessLog | None = None) -> None:
     """Run one member until a signal asks it to stop, or until it cannot go on; then this process has to end, too.
 
-    What `log_tap`, a processor of the log lines, hears of trouble goes to the member's error log.
+    What `process_log` hears of trouble goes to the member's error log; the member gives its newest lines to callers.
 
     Raises:
         ConfigurationError: something in the configuration cannot be used, such as an endpoint that is taken.
@@ -46,7 +46,7 @@ async def run_node(config: NodeConfig, *, log_tap: ErrorLogProcessor | None = No
     watchdog = _make_watchdog(config)
     watchdog.start()
     try:
-        await _run_process(config, log_tap, watchdog)
+        await _run_process(config, process_log, watchdog)
     except MemoryError:
         # An interpreter that closes starts a thread, and would wait without end for one that has no memory.
         with suppress(MemoryError):
@@ -65,7 +65,7 @@ def _make_watchdog(config: NodeConfig) -> Watchdog:
     return Watchdog(config.hang_timeout_ms / 1e3, last_words=last_words, excused_code=USERS_CODE)
 
 
-async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None, watchdog: Watchdog) -> None:
+async def _run_process(config: NodeConfig, process_log: ProcessLog | None, watchdog: Watchdog) -> None:
     """Run one member, and again in the same process after it has installed a snapshot."""
     service_classes = load_service_classes(config.services, config.service_dir)
     stop = _StopRequest()
@@ -75,7 +75,7 @@ async def _run_process(config: NodeConfig, log_tap: ErrorLogProcessor | None, wa
         services = _make_services(service_classes)
         async with Node.open(config, *services, holds=end is NodeEnd.ENTRY_HELD) as node:
             node.on_closing = watchdog.expect_end
-            end = await _run_until_end(node, stop, log_tap)
+            end = await _run_until_end(node, stop, process_log)
 
 
 @calls_users_code
@@ -83,7 +83,7 @@ def _make_services(classes: Sequence[type[ClusteredService]]) -> list[ClusteredS
     return [make_service() for make_service in classes]
 
 
-async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProcessor | None) -> NodeEnd:
+async def _run_until_end(node: Node, stop: _StopRequest, process_log: ProcessLog | None) -> NodeEnd:
     """Run a node that was opened, with everything that goes with a process."""
     if stop.is_asked:
         return NodeEnd.STOPPED  # while it was opened again
@@ -92,15 +92,16 @@ async def _run_until_end(node: Node, stop: _StopRequest, log_tap: ErrorLogProces
     loop.set_exception_handler(partial(_on_unhandled, node))
     stop.node = node
     on_stop_signal(stop.ask)
-    if log_tap is not None:
-        log_tap.attach(node.errors.observe)
+    if process_log is not None:
+        process_log.errors.attach(node.errors.observe)
+        node.parts.answers.use_log(process_log)
     try:
         with node.stalls.watch_process():
             return await node.run()
     finally:
         stop.node = None
-        if log_tap is not None:
-            log_tap.detach()
+        if process_log is not None:
+            process_log.errors.detach()
 
 
 class _StopRequest:

@@ -24,6 +24,7 @@ from .setting_kinds import (
     KindOfChecksum,
     Location,
     LogFormat,
+    LogLevel,
     Members,
     Millis,
     OptionalEndpoint,
@@ -407,6 +408,10 @@ class WatchingSettings(BaseModel):
         ),
     ] = ""
     log_format: Annotated[LogFormat, Field(description="auto: console in a terminal, JSON otherwise")] = "auto"
+    log_level: Annotated[
+        LogLevel,
+        Field(description="log lines of this level and above; trimaran member-log level changes it while it runs"),
+    ] = "info"
     stall_threshold_ms: Annotated[
         Millis, Field(description="an event loop that is busy for this long at a time is logged as a stall")
     ] = 100

@@ -139,6 +139,10 @@ WhenDiverged = Annotated[
     Literal["stop", "report"],
     SettingKind("one of stop, report", str, text_in_file=True, file_type=str),
 ]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning"],
+    SettingKind("one of debug, info, warning", str, text_in_file=True, file_type=str),
+]
 LogFormat = Annotated[
     Literal["auto", "console", "json"],
     SettingKind("one of auto, console, json", str, text_in_file=True, file_type=str),

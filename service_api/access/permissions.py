@@ -29,6 +29,8 @@ class Permission(StrEnum):
     STATUS = "status"
     INSPECTION = "inspection"
     """Members, open sessions, timers."""
+    DIAGNOSIS = "diagnosis"
+    """A member's errors, log lines, settings and metrics: lines may hold what clients sent."""
     ARCHIVE_READING = "archive reading"
     """Queries and replays."""
     ARCHIVE_WRITING = "archive writing"
@@ -55,6 +57,7 @@ class Permission(StrEnum):
     TRUST_LOG = "trust-log"
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
+    LOG_LEVEL = "log-level"
 
 
 class Row(NamedTuple):
@@ -76,6 +79,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.METRICS: Row(False, _READERS),
     Permission.STATUS: Row(True, _READERS),
     Permission.INSPECTION: Row(True, _READERS),
+    Permission.DIAGNOSIS: _OPERATING,
     Permission.ARCHIVE_READING: Row(True, _READERS),
     Permission.ARCHIVE_WRITING: Row(True, frozenset({_OPERATOR, _MEMBER})),
     Permission.SNAPSHOT_SHIPPING: Row(True, frozenset({_OPERATOR, _MEMBER})),
@@ -94,6 +98,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.TRUST_LOG: _OPERATING,
     Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
+    Permission.LOG_LEVEL: _OPERATING,
 }
 
 ADVICE: Final = (

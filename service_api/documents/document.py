@@ -39,6 +39,8 @@ Id = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 Count = Annotated[int, Field(ge=0, le=_INT64_MAX)]
 RoleName = Literal["FOLLOWER", "CANDIDATE", "LEADER"]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""A number a second."""
 
 
 class DocumentPart(BaseModel):

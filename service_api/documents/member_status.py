@@ -15,6 +15,7 @@ from .document import (
     Id,
     Line,
     Position,
+    Rate,
     RoleName,
     Seconds,
 )
@@ -262,6 +263,8 @@ class MemberStatus(Document):
     """Which of the cluster's groups it is in, as `index/count`; empty: the cluster has no groups."""
     version: Line
     """The version of Trimaran it runs."""
+    commit: Line | None = None
+    """The commit of that version; a `+` behind it: with changes. None if it is not known."""
     code: Line | None = None
     """Digest of its services' source; None without source."""
     pid: Id
@@ -346,6 +349,8 @@ class MemberStatus(Document):
     """Why it leaves an election to a willing member where one can win; empty if it is willing itself."""
     session_count: Count
     """Client sessions of the cluster that are open at its delivered position."""
+    messages_per_s: Rate | None = None
+    """Messages of all clients in a second, over the last 5 seconds; None of a member that does not lead."""
     connection_count: Count
     """Client connections to this member; a client keeps one to every member."""
     service_errors: ServiceErrorsStatus | None = None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from ..types import ClusterSessionId
 from .frame import HEADER_LENGTH, FrameField
 from .request import REQUEST_BLOCK_LENGTH, REQUEST_HEADER_LENGTH, RequestHeader
 from .sbe import MESSAGE_HEADER
@@ -32,6 +33,8 @@ _AT: Final = {field.name: HEADER_LENGTH + MESSAGE_HEADER.size + field.offset for
 
 PREFIX_LENGTH: Final = _AT["timestamp"] - HEADER_LENGTH
 """Bytes of a session message that identify it: message header, leadership term id, cluster session id."""
+
+_SESSION_ID_BEGIN: Final = _AT["cluster_session_id"] - HEADER_LENGTH
 
 
 class SessionField:
@@ -57,6 +60,11 @@ SESSION_BLOCK: Final = _TEMPLATE | SESSION_MESSAGE[0]
 REQUEST_BLOCK: Final = _TEMPLATE | REQUEST_BLOCK_LENGTH
 REQUEST_BLOCK_BYTES: Final = struct.pack("<H", REQUEST_BLOCK_LENGTH)
 """What the message of a request begins with, and no other session message."""
+
+
+def session_of_prefix(prefix: bytes) -> ClusterSessionId:
+    """Return the session whose messages begin with a prefix."""
+    return ClusterSessionId(int.from_bytes(prefix[_SESSION_ID_BEGIN:PREFIX_LENGTH], "little", signed=True))
 
 
 def session_prefix(message_header: tuple[int, int, int, int], leadership_term_id: int, session_id: int) -> bytes:

@@ -20,8 +20,9 @@ from .cluster_report import ClusterReport, MemberReport
 _STATE_STYLES: Final = {"LEADER": "bold green", "FOLLOWER": "green"}
 _ELECTING_STYLE: Final = "yellow"
 _ORDINARY_STATES: Final = frozenset({"INIT", "ACTIVE"})
+_COMMIT_LENGTH: Final = 8
 _FAILED_STYLE: Final = "red"
-_OTHER_ROLES: Final = {"learner": "LEARNER", "witness": "WITNESS", "standby": "STANDBY", None: "NO MEMBER"}
+ROLES_OF_KINDS: Final = {"learner": "LEARNER", "witness": "WITNESS", "standby": "STANDBY", None: "NO MEMBER"}
 """What a member's kind says that its role does not."""
 
 
@@ -38,7 +39,7 @@ def _positions(report: ClusterReport) -> Table:
     table = new_table("member", "role", "state", *numbers[1:], numbers=numbers, folding=["role", "state"])
     for member in report.members:
         status = member.status
-        role = _OTHER_ROLES.get(member.kind)
+        role = ROLES_OF_KINDS.get(member.kind)
         if status is None:
             failed = Text(member.outcome, style=_FAILED_STYLE)
             table.add_row(str(member.member_id), role or ABSENT, failed, *[ABSENT] * 5)
@@ -46,7 +47,7 @@ def _positions(report: ClusterReport) -> Table:
         table.add_row(
             str(member.member_id),
             role or status.role,
-            _state(status),
+            draw_member_state(status),
             format_number(status.leadership_term_id),
             format_number(status.append_position),
             format_number(status.commit_position),
@@ -82,8 +83,8 @@ def _standbys(report: ClusterReport) -> Iterator[Table]:
     yield table
 
 
-def _state(status: MemberStatus) -> Text:
-    """The state in the term or election, and how far a snapshot has come or that of the module if not ordinary."""
+def draw_member_state(status: MemberStatus) -> Text:
+    """Return the state in the term or election, with how far a snapshot has come, or the module's if not ordinary."""
     fetch = status.snapshot_fetch
     if fetch is not None:
         done = f"{100 * fetch.copied_bytes // fetch.length_bytes} %" if fetch.length_bytes else "asks"
@@ -112,7 +113,7 @@ def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
     return (
         str(status.pid),
         format_duration(status.uptime_s),
-        Text(status.version),
+        Text(_version(status)),
         format_number(status.session_count),
         format_number(status.connection_count),
         _sync_p99(status),
@@ -125,6 +126,14 @@ def _sync_p99(status: MemberStatus) -> Text:
     if syncs is None:
         return Text(ABSENT)
     return Text(f"{1_000 * syncs.p99_s:,.1f} ms", style=_FAILED_STYLE if syncs.p99_s >= syncs.slow_s else "")
+
+
+def _version(status: MemberStatus) -> str:
+    """Return the version of a member, with the beginning of its commit, which tells builds of one version apart."""
+    if status.commit is None:
+        return status.version
+    changed = "+" if status.commit.endswith("+") else ""
+    return f"{status.version} {status.commit[:_COMMIT_LENGTH]}{changed}"
 
 
 def _reason(status: MemberStatus) -> Text:

@@ -28,7 +28,7 @@ from ....archive.tool.output import (
 )
 from ....service_api.documents.member_status import find_leader, leads, term_order
 from ....service_api.errors import ClusterError
-from ...documents.inspection import ROW_LIMIT, View, ViewT, inspect_member
+from ...documents.inspection import ROW_LIMIT, SessionOrder, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
 from .setting_flags import AskedCluster, load_asked_cluster
 from .watching import watch
@@ -65,6 +65,7 @@ class Inspection:
     member_id: int | None
     offset: int = 0
     limit: int = ROW_LIMIT
+    order: SessionOrder = SessionOrder.ID
 
     def show(
         self, view: type[ViewT], draw: Callable[[ViewT], RenderableType], rows: Callable[[ViewT], Sequence[BaseModel]]
@@ -77,7 +78,8 @@ class Inspection:
         cluster = load_asked_cluster(self.settings).only(self.member_id)
 
         async def ask() -> ViewT:
-            return await ask_for_best(cluster, view, self.timeout_s, offset=self.offset, limit=self.limit)
+            rows = {"offset": self.offset, "limit": self.limit}
+            return await ask_for_best(cluster, view, self.timeout_s, **rows, order=self.order)
 
         try:
             if self.interval_s is not None:
@@ -95,7 +97,13 @@ class Inspection:
 
 
 async def ask_for_best(
-    cluster: AskedCluster, view: type[ViewT], timeout_s: float, *, offset: int = 0, limit: int = ROW_LIMIT
+    cluster: AskedCluster,
+    view: type[ViewT],
+    timeout_s: float,
+    *,
+    offset: int = 0,
+    limit: int = ROW_LIMIT,
+    order: SessionOrder = SessionOrder.ID,
 ) -> ViewT:
     """Ask every member at once; return the leader's answer, or without a leader the one of the highest term.
 
@@ -104,7 +112,9 @@ async def ask_for_best(
     """
     async with asyncio.TaskGroup() as group:
         asked = [
-            group.create_task(_ask(cluster, member_id, view, timeout_s, offset, limit), name=f"inspect-{member_id}")
+            group.create_task(
+                _ask(cluster, member_id, view, timeout_s, offset, limit, order), name=f"inspect-{member_id}"
+            )
             for member_id in cluster.endpoints
         ]
     results = [task.result() for task in asked]
@@ -115,7 +125,13 @@ async def ask_for_best(
 
 
 async def _ask(
-    cluster: AskedCluster, member_id: int, view: type[ViewT], timeout_s: float, offset: int, limit: int
+    cluster: AskedCluster,
+    member_id: int,
+    view: type[ViewT],
+    timeout_s: float,
+    offset: int,
+    limit: int,
+    order: SessionOrder,
 ) -> ViewT | str:
     endpoint = cluster.endpoints[member_id]
     try:
@@ -123,6 +139,7 @@ async def _ask(
             *(endpoint, view, timeout_s),
             offset=offset,
             limit=limit,
+            order=order,
             cluster_id=cluster.cluster_id,
             network=cluster.network,
         )

@@ -7,7 +7,6 @@ hold it too, are never shown.
 
 from __future__ import annotations
 
-import logging
 import sys
 import traceback
 from pathlib import Path
@@ -16,16 +15,10 @@ from typing import Any, Final
 import structlog
 
 from ....service_api.log_lines import STANDARD_ERROR, LogLineWriter
+from ...runtime.files.process_log import LevelledLogger, ProcessLog
 
 _TRACE_FRAME_LIMIT: Final = 8
 _CHAIN_LIMIT: Final = 4
-
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 
 
 def configure_logging(
@@ -33,12 +26,11 @@ def configure_logging(
     *,
     member_id: int,
     group_index: int | None = None,
-    level: str = "info",
-    tap: structlog.typing.Processor | None = None,
+    process_log: ProcessLog | None = None,
 ) -> None:
     """Set structlog up for this process and bind the member id, and the group's if there is one, to every line.
 
-    `tap` sees each line first.
+    `process_log` sees each line first, and decides from which level on there are lines; without it that is `info`.
 
     `log_format` is auto, console or json; auto is console if standard error is a terminal.
     """
@@ -56,8 +48,9 @@ def configure_logging(
             event.setdefault("group", group_index)
         return event
 
+    listeners = [] if process_log is None else process_log.processors
     processors: list[structlog.typing.Processor] = [
-        *([] if tap is None else [tap]),
+        *listeners,
         add_member_id,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
@@ -70,7 +63,7 @@ def configure_logging(
         processors.append(structlog.processors.ExceptionRenderer(transformer))
     structlog.configure(
         processors=[*processors, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=LevelledLogger,
         logger_factory=LogLineWriter(STANDARD_ERROR, _report),
         cache_logger_on_first_use=True,
     )

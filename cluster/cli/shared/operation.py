@@ -114,6 +114,7 @@ def carry_out(
     target_member_id: int | None = None,
     asked_member_id: int | None = None,
     feature_level: int | None = None,
+    log_level: str | None = None,
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
@@ -125,7 +126,7 @@ def carry_out(
     cluster = load_asked_cluster(settings)
     for member_id in (target_member_id, asked_member_id):
         cluster.only(member_id)
-    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id, feature_level)
+    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id, feature_level, log_level)
     with ended_by_reader():
         asyncio.run(_carry_out(wanted, cluster, timeout_s, output))
 
@@ -140,6 +141,7 @@ class _Wanted(NamedTuple):
     asked_member_id: int | None
     """The member to ask; None: the leader."""
     feature_level: int | None
+    log_level: str | None
 
 
 async def _carry_out(wanted: _Wanted, cluster: AskedCluster, timeout_s: float, output: OutputFormat) -> None:
@@ -256,6 +258,7 @@ class _Asking:
             change=wanted.change,
             target_member_id=wanted.target_member_id,
             feature_level=wanted.feature_level,
+            log_level=wanted.log_level,
             cluster_id=self._cluster.cluster_id,
             network=self._cluster.network,
         )

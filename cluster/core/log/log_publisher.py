@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Container, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from ....service_api import LocalProtocolError
@@ -76,6 +77,9 @@ _SESSION_LONG: Final = SessionField.CLUSTER_SESSION_ID.long - SessionField.MESSA
 """Where these fields are in a prefix, as 8-byte words."""
 _TIMESTAMP: Final = struct.Struct("<q")
 
+IngressCounts = Mapping[int, Mapping[bytes, int]]
+"""How many messages were appended: by what one takes in the log, in bytes, and by the prefix of its session."""
+
 
 def max_message_length(term_length_bytes: int) -> int:
     """Compute the longest message that a log takes. Source: Aeron `FrameDescriptor.computeMaxMessageLength`."""
@@ -93,6 +97,7 @@ class LogPublisher:
         "_checksum_kind",
         "_checksums",
         "_compute",
+        "_counts",
         "_initial_term_id",
         "_max_frame_length",
         "_mtu_length_bytes",
@@ -137,6 +142,17 @@ class LogPublisher:
             if refused_ingress & refusal
         )
         """Block lengths of the session messages that are refused."""
+        self._counts: defaultdict[int, Counter[bytes]] = defaultdict(Counter)
+
+    @property
+    def ingress_counts(self) -> IngressCounts:
+        """The messages of clients that were appended since `take_counts`."""
+        return self._counts
+
+    def take_counts(self) -> IngressCounts:
+        """Return the messages of clients that were appended since the last call, and count from 0 on."""
+        counts, self._counts = self._counts, defaultdict(Counter)
+        return counts
 
     def append_ingress(
         self, buffer: bytearray, start: int, end: int, *, prefixes: Container[bytes], timestamp: int
@@ -176,6 +192,7 @@ class LogPublisher:
             run = None if frame_limit < MIN_RUN_FRAMES else FrameRun.probe(view, offset, length, frame_limit)
             if run is not None and self._stamp_run(run, frame_length, term_id, term_offset, prefix, timestamp):
                 stamped = run.count * length
+                self._counts[length][prefix] += run.count
             else:
                 stamped = self._stamp(
                     view, offset, frame_length, frame_limit, term_id, term_offset, prefixes, timestamp
@@ -234,6 +251,7 @@ class LogPublisher:
             return False
         self._stamp_places(run, term_id, term_offset, [*map(self._compute, messages)] if self._checksums else None)
         self._append_run(view, start, end)
+        self._counts[length].update(prefixes)
         return True
 
     def append_each(self, buffer: bytearray, start: int, parts: Iterable[tuple[bytes, int]], *, timestamp: int) -> int:
@@ -246,7 +264,7 @@ class LogPublisher:
         term_length, max_frame_length = self._term_length_bytes, self._max_frame_length
         session_id, checksum, pack_into = self.log_session_id & 0xFFFF_FFFF, self._compute, _STAMP.pack_into
         term_id, term_offset = self._place()
-        stamp, count, run_start = _TIMESTAMP.pack(timestamp), 0, start
+        stamp, count, run_start, counts = _TIMESTAMP.pack(timestamp), 0, start, self._counts
         for prefix, end in parts:
             length = end - start
             if length & 31 or not PAYLOAD_OFFSET <= length <= max_frame_length + 31:
@@ -274,6 +292,7 @@ class LogPublisher:
             term_offset += length
             start = end
             count += 1
+            counts[length][prefix] += 1
         self._append_run(view, run_start, start)
         return count
 
@@ -300,13 +319,17 @@ class LogPublisher:
         pack_into, checksum = _STAMP.pack_into, self._compute
         stamp, last_prefix, head = _TIMESTAMP.pack(timestamp), b"", 0
         session_id = self.log_session_id & 0xFFFF_FFFF
-        begin = at = offset + _STAMP_OFFSET
+        begin = counted = at = offset + _STAMP_OFFSET
+        counts = self._counts[length]
         for other_length, kind, prefix, body in frames.iter_unpack(view[offset : offset + frame_limit * length]):
             if other_length != frame_length or kind != UNFRAGMENTED_DATA:
                 break
             if prefix != last_prefix:
                 if prefix not in prefixes or prefix[0] in refused_blocks:
                     break
+                if at != counted:
+                    counts[last_prefix] += (at - counted) // length
+                    counted = at
                 last_prefix, head = prefix, checksum(prefix + stamp)
             if zeros and not body.endswith(zeros):
                 break
@@ -315,6 +338,8 @@ class LogPublisher:
             pack_into(view, at, term_offset, session_id, LOG_STREAM_ID, term_id, 0, prefix, timestamp)
             term_offset += length
             at += length
+        if at != counted:
+            counts[last_prefix] += (at - counted) // length
         return at - begin
 
     def _stamp_run(
@@ -368,6 +393,12 @@ class LogPublisher:
         if frame_length < REQUEST_PAYLOAD_OFFSET:
             return (*self.refused_blocks, REQUEST_BLOCK_LENGTH)
         return self.refused_blocks
+
+    def append_session_message(self, message: bytes) -> int:
+        """Append and count a message of a client that came in fragments; otherwise as `append_message`."""
+        end_position = self.append_message(message)
+        self._counts[self.framed_length(len(message))][message[:PREFIX_LENGTH]] += 1
+        return end_position
 
     def append_message(self, message: bytes) -> int:
         """Append one message of any allowed length as adjacent frames. Returns its end position.

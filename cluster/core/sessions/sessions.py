@@ -73,6 +73,10 @@ class ClusterSession:
     """Leader: its SessionCloseEvent is in the log, and not delivered yet."""
     address: str = NO_ADDRESS
     """Where its client came from, on the member that opened it as leader: the log does not hold it."""
+    client_info: str = ""
+    """How its client calls itself, on the member that opened it as leader."""
+    client_version: int = 0
+    """The version of its client's protocol, on the member that opened it as leader; 0: not given."""
     token_digest: bytes | None = field(init=False)
     """Of the secret that shows who may take the session over; None: nobody may."""
 
@@ -320,7 +324,8 @@ class SessionManager:
             response_channel=request.response_channel,
             encoded_principal=pending.encoded_principal,
         )
-        self._add(event, publisher.append_message(event.encode()), address=pending.address)
+        session = self._add(event, publisher.append_message(event.encode()), address=pending.address)
+        session.client_info, session.client_version = request.client_info, request.version
         heappush(self._checks, (ctx.now_ns + ctx.config.session_timeout_ns, session_id))
         enter(pending, SessionState.OPEN)
         self._awaiting_open[session_id] = pending.connection_id
@@ -567,7 +572,7 @@ class SessionManager:
         self.bind(connection_id, session_id)
         self._ctx.emit(fx.BindIngress(connection_id, session_id, self._ctx.leadership_term_id))
 
-    def _add(self, event: SessionOpenEvent, end_position: int, *, address: str = NO_ADDRESS) -> None:
+    def _add(self, event: SessionOpenEvent, end_position: int, *, address: str = NO_ADDRESS) -> ClusterSession:
         session_id = ClusterSessionId(event.cluster_session_id)
         session = ClusterSession(
             cluster_session_id=session_id,
@@ -581,6 +586,7 @@ class SessionManager:
         )
         self._keep(session)
         enter(session, SessionState.OPEN)
+        return session
 
     def _keep(self, session: ClusterSession) -> None:
         session_id = session.cluster_session_id

@@ -16,6 +16,7 @@ from ....service_api.documents.document import printable_line, read_document
 from ....service_api.types import NULL_POSITION, TICKS_PER_MS
 from ...core.consensus_module import ConsensusModule
 from ...core.membership.membership_control import has_log
+from ...core.sessions.pending_sessions import NO_ADDRESS
 from ...core.sessions.sessions import ClusterSession
 from ...core.vocabulary.configuration import ConfiguredMember
 from ...core.vocabulary.members import ClusterMember
@@ -25,6 +26,7 @@ from ...documents.inspection import (
     InspectionRequest,
     MembersView,
     MemberView,
+    SessionOrder,
     SessionsView,
     SessionView,
     TimersView,
@@ -33,10 +35,16 @@ from ...documents.inspection import (
     View,
 )
 from ..links.document_server import DocumentRow, answering_once
+from ..links.session_traffic import SILENT, SessionRate, SessionTraffic
 from ..turns.queries import DeliveredLog
 from .status import ROLE_NAMES, member_state_name
 
 _NS_PER_S: Final = 1_000_000_000
+
+_RATES: Final[dict[SessionOrder, Callable[[SessionRate], float]]] = {
+    SessionOrder.MESSAGES: lambda rate: rate.messages_per_s,
+    SessionOrder.BYTES: lambda rate: rate.bytes_per_s,
+}
 
 
 class Inspector:
@@ -49,11 +57,13 @@ class Inspector:
         clock: Clock,
         delivered: DeliveredLog,
         last_activity_ns: Callable[[int], int | None],
+        traffic: SessionTraffic,
     ) -> None:
         self._module = module
         self._clock = clock
         self._delivered = delivered
         self._last_activity_ns = last_activity_ns
+        self._traffic = traffic
 
     def __repr__(self) -> str:
         return f"<Inspector {self._module!r}>"
@@ -78,7 +88,7 @@ class Inspector:
         if request.topic is Topic.MEMBERS:
             return self._describe_members(window)
         if request.topic is Topic.SESSIONS:
-            return self._describe_sessions(window)
+            return self._describe_sessions(window, request.order)
         return self._describe_timers(window)
 
     @property
@@ -139,9 +149,15 @@ class Inspector:
             return None
         return None if member.append_position == NULL_POSITION else member.append_position
 
-    def _describe_sessions(self, window: slice) -> SessionsView:
+    def _describe_sessions(self, window: slice, order: SessionOrder) -> SessionsView:
         ctx, manager = self._module.ctx, self._module.sessions
+        rates = self._traffic.find_rates()
         ids = sorted(manager.sessions)
+        if order is SessionOrder.IDLE:
+            ids.sort(key=lambda each: -(self._idle_s(manager.sessions[each]) or 0.0))
+        elif order is not SessionOrder.ID:
+            rate_of = _RATES[order]
+            ids.sort(key=lambda each: -rate_of(rates.get(each, SILENT)))
         return SessionsView(
             answered_by=ctx.config.member_id,
             cluster_id=format_cluster_id(ctx.cluster_id),
@@ -151,21 +167,32 @@ class Inspector:
             leadership_term_id=self._term_id,
             delivered_position=self._delivered.position,
             total_count=len(ids),
-            sessions=[self._describe_session(manager.sessions[session_id]) for session_id in ids[window]],
+            sessions=[
+                self._describe_session(manager.sessions[session_id], rates.get(session_id, SILENT))
+                for session_id in ids[window]
+            ],
         )
 
-    def _describe_session(self, session: ClusterSession) -> SessionView:
-        connection_id = self._module.sessions.connection_of(session.cluster_session_id)
+    def _describe_session(self, session: ClusterSession, rate: SessionRate) -> SessionView:
+        session_id = session.cluster_session_id
+        client, leads = self._traffic.find_client(session_id), self._module.ctx.role is Role.LEADER
+        assert client is not None
         return SessionView(
-            cluster_session_id=session.cluster_session_id,
-            principal=printable_line(session.encoded_principal.decode(errors="replace")),
+            cluster_session_id=session_id,
+            principal=client.principal,
             state=session.state.value,
             opened_log_position=session.opened_log_position,
-            idle_s=self._idle_s(session, connection_id),
-            is_connected=connection_id is not None,
+            idle_s=self._idle_s(session),
+            is_connected=self._module.sessions.connection_of(session_id) is not None,
+            address=None if client.address == NO_ADDRESS else client.address,
+            client_info=client.client_info or None,
+            client_version=client.client_version or None,
+            messages_per_s=rate.messages_per_s if leads else None,
+            bytes_per_s=rate.bytes_per_s if leads else None,
         )
 
-    def _idle_s(self, session: ClusterSession, connection_id: int | None) -> float | None:
+    def _idle_s(self, session: ClusterSession) -> float | None:
+        connection_id = self._module.sessions.connection_of(session.cluster_session_id)
         if self._module.ctx.role is not Role.LEADER:
             return None
         heard_ns = None if connection_id is None else self._last_activity_ns(connection_id)

@@ -26,6 +26,7 @@ from ...core.vocabulary.configuration import PORTS_PER_MEMBER
 from ...core.vocabulary.control_toggle import ActionStep, ControlToggle
 from ...core.vocabulary.member_change import MemberChange
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
+from ..files.process_log import ProcessLog
 from ..links.document_server import DocumentRow
 from ..repair.comparing import LogComparer
 from ..repair.upkeep import Upkeep
@@ -46,7 +47,7 @@ _TOGGLES: Final = {
 }
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
 
-_OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG})
+_OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG, Operation.LOG_LEVEL})
 """The operations that the asked member does itself, whether it leads or not."""
 
 
@@ -69,6 +70,8 @@ class OperationHandler:
         self._upkeep = upkeep
         self._comparer = comparer
         self._audit = audit
+        self.process_log: ProcessLog | None = None
+        """The log of this process; None where the process is not a member's alone."""
 
     def __repr__(self) -> str:
         return f"<OperationHandler {self._agent!r}>"
@@ -184,6 +187,8 @@ class OperationHandler:
             return self._tell(ActionStep.DONE, "it reads everything that it has recorded")
         if document.operation is Operation.TRUST_LOG:
             return self._trust_log(document.target_member_id)
+        if document.operation is Operation.LOG_LEVEL:
+            return self._set_log_level(document.log_level)
         wanted = ActionRequested(
             NULL_VALUE,
             _TOGGLES[document.operation],
@@ -203,6 +208,17 @@ class OperationHandler:
             return self._tell(ActionStep.REFUSED, f"member_id={member_id} expected one of {expected}, which differ")
         self._comparer.trust(MemberId(member_id))
         return self._tell(ActionStep.DONE, f"it takes the log of member {member_id} for the valid one")
+
+    def _set_log_level(self, level: str | None) -> AsyncGenerator[fx.ActionProgressed, None]:
+        log = self.process_log
+        if log is None:
+            return self._tell(ActionStep.REFUSED, "the log of this process is not the member's alone")
+        before = log.level
+        try:
+            log.set_level(level or "")
+        except ConfigurationError as error:
+            return self._tell(ActionStep.REFUSED, str(error))
+        return self._tell(ActionStep.DONE, f"it logs from {level} on, before from {before} on")
 
     async def _tell(self, step: ActionStep, detail: str) -> AsyncGenerator[fx.ActionProgressed, None]:
         yield fx.ActionProgressed(

@@ -14,7 +14,7 @@ from ....archive.store.cold_segments import ColdStanding
 from ....archive.store.damage import DamagedPlace
 from ....service_api import Role
 from ....service_api.cluster_id import format_cluster_id
-from ....service_api.distribution import installed_version
+from ....service_api.distribution import installed_commit, installed_version
 from ....service_api.documents.document import RoleName, printable_line
 from ....service_api.documents.member_status import (
     CertificateStatus,
@@ -87,6 +87,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         cluster_id=format_cluster_id(ctx.cluster_id),
         group=ctx.config.group.label,
         version=installed_version(),
+        commit=installed_commit(),
         code=format_code(ctx.config.code_digest) if ctx.config.code_digest != UNKNOWN_CODE else None,
         pid=ground.host.pid,
         uptime_s=_seconds(now_ns - ground.started_ns),
@@ -130,6 +131,7 @@ def describe_status(vitals: Vitals) -> MemberStatus:
         reluctance=_describe_reluctance(module),
         service_errors=_describe_service_errors(vitals, now_ns),
         session_count=len(module.sessions.sessions),
+        messages_per_s=vitals.links.ingress.traffic.find_total(),
         connection_count=len(vitals.links.ingress.connections),
         certificate=_describe_certificate(ground.host.network.expires, now_ms),
         connection_limit=gate.limits(Purpose.INGRESS).connection_limit,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -12,13 +13,19 @@ from ....archive.net.server.policy import ReadOnly
 from ....archive.net.server.served_archive import ServedArchive
 from ....archive.store.replay import ReplayLimit
 from ....service_api.endpoint import Endpoint
-from ....service_api.types import COMMIT_POSITION_COUNTER_ID, INSPECTION_STREAM_ID, OPERATION_STREAM_ID
+from ....service_api.types import (
+    COMMIT_POSITION_COUNTER_ID,
+    DIAGNOSIS_STREAM_ID,
+    INSPECTION_STREAM_ID,
+    OPERATION_STREAM_ID,
+)
 from ...auth.metrics_access import MetricsAccess
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.vocabulary.reluctance import Reluctance
 from ...documents.health import describe_full_disk
 from ...service.wiring import Container
+from ..files.process_log import ProcessLog
 from ..files.wiring import Files
 from ..ground.room import Room
 from ..ground.wiring import Ground, naming
@@ -28,6 +35,7 @@ from ..snapshots.wiring import Snapshots
 from ..turns.agent import ConsensusModuleAgent
 from ..turns.wiring import AgentTurns
 from ..watching.disk_space import DiskSpaceWatch
+from .diagnostician import Diagnostician
 from .inspector import Inspector
 from .metrics_server import MetricsServer
 from .operation_handler import OperationHandler
@@ -35,6 +43,9 @@ from .order_relay import OrderRelay
 from .progress_tracker import ProgressTracker
 from .status import encode_status
 from .vitals import EffectCounts, Vitals
+
+if TYPE_CHECKING:
+    from .metrics import MetricsPage
 
 logger = structlog.get_logger()
 
@@ -46,9 +57,14 @@ class Answers(Room):
     ground: Ground
     links: Links
     operations: OperationHandler
+    diagnostician: Diagnostician
     vitals: Vitals
     metrics: MetricsServer | None
     archive_server: ArchiveServer
+
+    def use_log(self, process_log: ProcessLog) -> None:
+        """Show, and change if an operator says so, the log of this process, which is this member's alone."""
+        self.operations.process_log = self.diagnostician.process_log = process_log
 
     async def listen(self) -> None:
         """Listen for scrapers, for readers of the archive and, when all else listens, for members."""
@@ -104,7 +120,13 @@ def make_answers(
         comparer=repair.comparer,
     )
     agent.watch(fx.AdminProgressed, operations.on_admin_progressed)
-    inspector = Inspector(module, clock=host.clock, delivered=adapter, last_activity_ns=links.ingress.last_activity_ns)
+    inspector = Inspector(
+        module,
+        clock=host.clock,
+        delivered=adapter,
+        last_activity_ns=links.ingress.last_activity_ns,
+        traffic=links.ingress.traffic,
+    )
     vitals = Vitals(
         module=module,
         ground=ground,
@@ -125,7 +147,15 @@ def make_answers(
         start_position=module.ctx.append_position,
     )
     vitals.counts.watch(agent)
+    metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None
+    diagnostician = Diagnostician(
+        module,
+        ground.config,
+        read_error_area=files.member.mark.read_error_area,
+        render_metrics=lambda: _make_page(vitals).render(),
+    )
     links.documents.rows[OPERATION_STREAM_ID] = operations.row
+    links.documents.rows[DIAGNOSIS_STREAM_ID] = diagnostician.row
     links.documents.rows[INSPECTION_STREAM_ID] = inspector.row
     links.documents.make_status = partial(encode_status, vitals)
     served = ServedArchive(
@@ -139,20 +169,25 @@ def make_answers(
         find_ingress=lambda: module.ctx.roster.own_ingress,
         counters={COMMIT_POSITION_COUNTER_ID: _watch_commit(agent)},
     )
-    metrics = _make_metrics(ground, vitals) if ground.config.metrics_endpoint else None
-    return Answers(ground, links, operations, vitals, metrics, ArchiveServer(served, gate=ground.gate))
+    return Answers(ground, links, operations, diagnostician, vitals, metrics, ArchiveServer(served, gate=ground.gate))
 
 
 def _make_metrics(ground: Ground, vitals: Vitals) -> MetricsServer:
-    # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
-    from .metrics import CONTENT_TYPE, MetricsPage
+    from .metrics import CONTENT_TYPE
 
     return MetricsServer(
-        MetricsPage(vitals),
+        _make_page(vitals),
         content_type=CONTENT_TYPE,
         monotonic_ns=ground.host.clock.monotonic_ns,
         access=MetricsAccess(ground.secrets.metrics_token),
     )
+
+
+def _make_page(vitals: Vitals) -> MetricsPage:
+    # Here, because it takes 50 ms, and few members of a test or a simulation want metrics.
+    from .metrics import MetricsPage
+
+    return MetricsPage(vitals)
 
 
 def _watch_commit(agent: ConsensusModuleAgent) -> ReplayLimit:

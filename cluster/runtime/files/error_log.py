@@ -26,6 +26,7 @@ from typing import Final, Protocol, Self
 from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
 from ....archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
 from ....service_api import ClusterError
+from ....service_api.printable import without_addresses
 from .mark_file import (
     MARK_FILE_ERROR_LOG_LENGTH,
     MARK_FILE_HEADER_LENGTH,
@@ -67,14 +68,14 @@ class ErrorObservation:
     def headline(self) -> str:
         """What makes two of them the same error."""
         parts = (self.level, self.event, *([self.kind] if self.kind else []), "at", self.place)
-        return " ".join(_one_line(part)[:_PART_LIMIT] for part in parts)
+        return without_addresses(" ".join(_one_line(part)[:_PART_LIMIT] for part in parts))
 
     def text(self) -> bytes:
         """Write it as the text of a record."""
         lines = [self.headline, _one_line(self.message)]
         if self.trace:
             lines.append(self.trace.rstrip())
-        data = "\n".join(lines).encode("utf-8", "backslashreplace")
+        data = without_addresses("\n".join(lines)).encode("utf-8", "backslashreplace")
         return data[:TEXT_LIMIT_BYTES]
 
     @classmethod

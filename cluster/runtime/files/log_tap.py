@@ -75,7 +75,7 @@ def keep_failure(observe: Callable[[ErrorObservation], None]) -> Iterator[None]:
 
 def observation_of(level: str, event: structlog.typing.EventDict) -> ErrorObservation:
     """Make a trouble of a log line: what tells it from others is its exception and place, or the line of code."""
-    error = _exception_of(event.get("exc_info"))
+    error = exception_of(event.get("exc_info"))
     message = " ".join(
         f"{key}={str(value)[:_MESSAGE_VALUE_LIMIT]}" for key, value in event.items() if key not in _NO_MESSAGE
     )
@@ -95,7 +95,8 @@ def observation_of_exception(level: str, event: str, error: BaseException, *, me
     )
 
 
-def _exception_of(exc_info: Any) -> BaseException | None:
+def exception_of(exc_info: Any) -> BaseException | None:
+    """Find the exception that a log line is about, in what the caller gave as `exc_info`; None without one."""
     if isinstance(exc_info, BaseException):
         return exc_info
     if isinstance(exc_info, tuple):

@@ -33,6 +33,7 @@ from .freed_memory import FreedMemory
 from .gathered_ingress import GatheredIngress
 from .ingress_bytes import IngressBytes
 from .ingress_owner import IngressOwner
+from .session_traffic import SessionTraffic
 
 RECEIVE_BUFFER_BYTES: Final = 512 << 10
 _UNFINISHED_LIMIT_BYTES: Final = 128 << 20
@@ -63,6 +64,7 @@ class Ingress:
         self.owner = owner
         self.stages = StageWatch(owner.monotonic_ns)
         """Where the time of requests goes, from here on."""
+        self.traffic: Final = SessionTraffic(lambda: owner.publisher, owner.monotonic_ns)
         self.find_cluster_id = find_cluster_id
         self.whole_cluster_id = whole_cluster_id
         self.egress: Final = EgressTracker(egress_limit_bytes, owner.monotonic_ns)
@@ -187,6 +189,8 @@ class Ingress:
     def on_window_filled(self, connection_id: int) -> None:
         """Stop reading; the connection that filled the window is the last one that is read when reading goes on."""
         self.connections[connection_id] = self.connections.pop(connection_id)
+        if not self.is_paused:  # a leader that holds has paused before
+            self.traffic.on_window_filled()
         self.pause()
 
     def resume(self) -> None:
@@ -208,6 +212,11 @@ class Ingress:
         if self.is_paused:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
+
+    def address_of(self, connection_id: int) -> str | None:
+        """Return the machine that a connection comes from; None for a connection that is gone."""
+        connection = self.connections.get(connection_id)
+        return None if connection is None else connection.life.accepted.address
 
     def close_half_open_connections(self) -> None:
         """Drop connections that are not read and whose clients have left; to be called once in a while.
@@ -232,6 +241,7 @@ class Ingress:
 
     def look(self) -> None:
         """Do what is due once a second: keep egress to its limit, give memory back, end what no session needs."""
+        self.traffic.look()
         self.close_half_open_connections()
         if self.is_paused and self.owner.monotonic_ns() - self._paused_from_ns >= _SILENCE_NS:
             for connection in self.connections.values():

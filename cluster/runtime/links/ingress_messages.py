@@ -82,7 +82,7 @@ def _on_session_message(connection: ConnectionLife, encoded: bytes) -> None:
     timestamp = owner.stamp().to_bytes(8, "little", signed=True)
     stamped = encoded[:PREFIX_LENGTH] + timestamp + encoded[SESSION_HEADER_LENGTH:]
     try:
-        publisher.append_message(stamped)
+        publisher.append_session_message(stamped)
     except LocalProtocolError as error:
         raise RemoteProtocolError(str(error)) from error
     owner.schedule_flush()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from ....archive import Archive
 from ....service_api.endpoint import Endpoint
+from ....service_api.types import ClusterSessionId
 from ...core.peers.member_settings import find_seeded, settings_of
 from ..ground.agent_door import ModuleAgent
 from ..ground.room import Room
@@ -16,6 +18,7 @@ from .document_server import DocumentRow
 from .ingress import Ingress
 from .ingress_owner import IngressOwner
 from .member_links import MemberLinks
+from .session_traffic import SessionClient
 
 
 class _Agent(ModuleAgent, IngressOwner, Protocol):
@@ -68,6 +71,7 @@ def make_links(ground: Ground, agent: _Agent, archive: Archive) -> Links:
     """Make the connections of a member; their events go to its agent."""
     ctx, documents = agent.module.ctx, Documents()
     ingress = Ingress.of_config(agent, ctx, ground.config, gate=ground.gate, trim_memory=ground.host.trim_memory)
+    ingress.traffic.find_client = partial(_find_client, agent, ingress)
     members = MemberLinks(
         settings_of(ctx),
         ctx.roster,
@@ -78,3 +82,12 @@ def make_links(ground: Ground, agent: _Agent, archive: Archive) -> Links:
         audit=ground.audit,
     )
     return Links(ground, ingress, members, documents)
+
+
+def _find_client(agent: _Agent, ingress: Ingress, session_id: ClusterSessionId) -> SessionClient | None:
+    """Find what is known of the client of a session; None if the session is not open."""
+    sessions = agent.module.sessions
+    session, connection_id = sessions.sessions.get(session_id), sessions.connection_of(session_id)
+    if session is None:
+        return None
+    return SessionClient.of(session, None if connection_id is None else ingress.address_of(connection_id))

@@ -89,8 +89,8 @@ def test_version_prints_the_version_the_package_and_the_interpreter() -> None:
     lines = result.stdout.splitlines()
     assert result.returncode == 0
     assert lines[0].startswith("trimaran ")
-    assert [line.split()[0] for line in lines[1:]] == ["package", "python"]
-    assert Path(lines[1].split()[1], "py.typed").is_file()
+    assert [line.split()[0] for line in lines[1:]] == ["commit", "package", "python"]
+    assert Path(lines[2].split()[1], "py.typed").is_file()
 
 
 def test_an_unknown_command_is_wrong_usage() -> None:

@@ -114,3 +114,11 @@ def test_the_errors_of_an_archive_are_shown_too(tmp_path: Path) -> None:
         (1, "2026-11-21T04:22:29.500Z", "early?", ""),
         (3, "2026-11-21T04:22:30.000Z", "io.aeron.SomeError: late", "\tat X.y\n\tat Z"),
     ]
+
+
+def test_errors_in_a_directory_are_chosen_by_time_and_level(member: Path) -> None:
+    newer = run(str(member), "--since", "2023-11-14T22:15:00Z", "-o", "jsonl").stdout
+    worse = run(str(member), "--level", "error", "-o", "jsonl").stdout
+
+    assert [json.loads(line)["event"] for line in newer.splitlines()] == ["service.failed"]
+    assert worse == newer

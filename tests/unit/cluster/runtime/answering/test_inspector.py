@@ -9,26 +9,33 @@ from types import SimpleNamespace
 import pytest
 
 from tests.facts import has_facts
+from tests.unit.cluster.core.log.test_log_streams import publisher as make_publisher
 from tests.unit.cluster.core.node import MS
 from tests.unit.cluster.core.solo import Solo
 from tests.unit.cluster.runtime.answering.test_status import SoloClock
+from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.sessions.session_state import SessionState
 from trimaran.cluster.core.sessions.sessions import ClusterSession
 from trimaran.cluster.core.vocabulary.configuration import Configuration
 from trimaran.cluster.documents.inspection import (
+    ANSWER_LIMIT_BYTES,
     INT64_MIN,
     ROW_LIMIT,
     InspectionRefusal,
     InspectionRequest,
     MembersView,
+    SessionOrder,
     SessionsView,
     TimersView,
     Topic,
 )
 from trimaran.cluster.runtime.answering.inspector import Inspector
+from trimaran.cluster.runtime.links.session_traffic import SessionClient, SessionTraffic
 from trimaran.cluster.settings.member_endpoints import MemberEndpoints
 from trimaran.service_api import Role
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
+from trimaran.service_api.wire.session import SESSION_MESSAGE
+from trimaran.service_api.wire.session_frame import session_prefix
 
 MEMBERS = [MemberEndpoints.from_base(i, f"127.0.0.1:{9000 + 100 * i}") for i in range(3)]
 SECOND = 1000 * MS
@@ -43,7 +50,18 @@ def solo(*, role: Role = Role.LEADER, service_count: int = 1) -> Solo:
     return solo
 
 
-def inspector_of(solo: Solo, members: Sequence[MemberEndpoints] = MEMBERS) -> Inspector:
+def traffic_of(solo: Solo) -> SessionTraffic:
+    """What sessions send, as `solo.ctx.log_buffer` gets it from a publisher; each client comes from 10.0.0.7."""
+    publisher = make_publisher(LogBuffer(position=0, retained_bytes=1 << 20))
+    traffic = SessionTraffic(lambda: publisher, lambda: solo.now_ns)
+    sessions = solo.module.sessions.sessions
+    traffic.find_client = lambda session_id: SessionClient.of(sessions[session_id], "10.0.0.7")
+    return traffic
+
+
+def inspector_of(
+    solo: Solo, members: Sequence[MemberEndpoints] = MEMBERS, *, traffic: SessionTraffic | None = None
+) -> Inspector:
     configured = tuple(member.configured() for member in members)
     solo.ctx.roster.history.append(
         Configuration(members=configured, high_member_id=configured[-1].member_id, log_position=2)
@@ -54,6 +72,7 @@ def inspector_of(solo: Solo, members: Sequence[MemberEndpoints] = MEMBERS) -> In
         clock=SoloClock(solo),
         delivered=SimpleNamespace(position=64),
         last_activity_ns=solo.activity_ns.get,
+        traffic=traffic_of(solo) if traffic is None else traffic,
     )
 
 
@@ -73,17 +92,19 @@ def add_session(solo: Solo, session_id: int, principal: bytes = b"alice", connec
         solo.module.sessions.bind(connection_id, key)
 
 
-async def sessions_of(solo: Solo, **window: int) -> SessionsView:
-    request = InspectionRequest(topic=Topic.SESSIONS, **window).model_dump_json().encode()
-    return SessionsView.model_validate_json(await inspector_of(solo).answer(request))
+async def sessions_of(
+    solo: Solo, *, order: SessionOrder = SessionOrder.ID, traffic: SessionTraffic | None = None, **window: int
+) -> SessionsView:
+    request = InspectionRequest(topic=Topic.SESSIONS, order=order, **window).model_dump_json().encode()
+    return SessionsView.model_validate_json(await inspector_of(solo, traffic=traffic).answer(request))
 
 
 async def members_of(solo: Solo) -> MembersView:
     return MembersView.model_validate_json(await inspector_of(solo).answer(b'{"topic": "members"}'))
 
 
-async def timers_of(solo: Solo, **window: int) -> TimersView:
-    request = InspectionRequest(topic=Topic.TIMERS, **window).model_dump_json().encode()
+async def timers_of(solo: Solo, *, offset: int = 0, limit: int = 100) -> TimersView:
+    request = InspectionRequest(topic=Topic.TIMERS, offset=offset, limit=limit).model_dump_json().encode()
     return TimersView.model_validate_json(await inspector_of(solo).answer(request))
 
 
@@ -143,6 +164,45 @@ async def test_a_follower_does_not_watch_its_clients() -> None:
     (session,) = (await sessions_of(follower)).sessions
 
     assert (session.idle_s, session.is_connected) == (None, True)
+    assert (session.messages_per_s, session.bytes_per_s) == (None, None)
+
+
+async def test_sessions_that_send_the_most_come_first_if_asked_for() -> None:
+    leader = solo()
+    sent = ((1, 1, 10), (2, 5, 10), (3, 2, 400))
+    for session_id, _, _ in sent:
+        add_session(leader, session_id)
+        leader.module.sessions.sessions[ClusterSessionId(session_id)].client_info = f"job {session_id}"
+    publisher = make_publisher(LogBuffer(position=0, retained_bytes=1 << 20))
+    traffic = traffic_of(leader)
+    traffic._find_publisher = lambda: publisher
+    for session_id, count, length in sent:
+        for _ in range(count):
+            publisher.append_session_message(session_prefix(SESSION_MESSAGE, 1, session_id) + bytes(8 + length))
+
+    by = {order: await sessions_of(leader, order=order, limit=2, traffic=traffic) for order in SessionOrder}
+
+    rows = {order: [session.cluster_session_id for session in view.sessions] for order, view in by.items()}
+    assert rows == {
+        SessionOrder.ID: [1, 2],
+        SessionOrder.MESSAGES: [2, 3],
+        SessionOrder.BYTES: [3, 2],
+        SessionOrder.IDLE: [1, 2],
+    }
+    heaviest = by[SessionOrder.BYTES].sessions[0]
+    assert (heaviest.client_info, heaviest.address) == ("job 3", "10.0.0.7")
+    assert (heaviest.messages_per_s, heaviest.bytes_per_s) == (2.0, 1_024.0)
+
+
+async def test_rows_of_the_longest_texts_fit_into_an_answer() -> None:
+    leader = solo()
+    for session_id in range(1, ROW_LIMIT + 1):
+        add_session(leader, session_id, ("\N{GRINNING FACE}" * 300).encode())
+        leader.module.sessions.sessions[ClusterSessionId(session_id)].client_info = "\N{GRINNING FACE}" * 300
+
+    view = await sessions_of(leader, limit=ROW_LIMIT)
+
+    assert len(view.model_dump_json().encode()) < ANSWER_LIMIT_BYTES
 
 
 @pytest.mark.parametrize(

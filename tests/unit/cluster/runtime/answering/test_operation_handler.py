@@ -14,8 +14,9 @@ from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
 from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
-from trimaran.cluster.runtime.answering.operation_handler import _TOGGLES, OperationHandler
+from trimaran.cluster.runtime.answering.operation_handler import _OF_ONE_MEMBER, _TOGGLES, OperationHandler
 from trimaran.cluster.runtime.answering.order_relay import OrderRelay
+from trimaran.cluster.runtime.files.process_log import ProcessLog
 from trimaran.cluster.runtime.repair.comparing import LogComparer
 from trimaran.cluster.runtime.repair.upkeep import Upkeep
 from trimaran.cluster.runtime.turns.agent import ConsensusModuleAgent
@@ -36,7 +37,7 @@ CLUSTER = ClusterId(0xABCDEF)
 @pytest.mark.parametrize("operation", Operation, ids=lambda operation: operation.name)
 def test_every_operation_is_the_action_and_the_permission_of_its_name(operation: Operation) -> None:
     """Nobody reads one name as the other: a table holds them together."""
-    if operation not in (Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG):  # of one member
+    if operation not in _OF_ONE_MEMBER:
         assert operation is Operation.TRANSFER or _TOGGLES[operation].name == operation.name
     assert Permission(operation.value).name == operation.name
 
@@ -175,3 +176,23 @@ async def test_a_scrub_of_the_member_that_is_asked_begins_at_once() -> None:
     assert len(asked.scrubs) == 1
     assert [read_document(OperationProgress, step).step for step in steps] == [ActionStep.DONE]
     assert asked.actions == []
+
+
+async def test_the_log_level_is_changed_with_an_audit_line_and_without_a_log_refused() -> None:
+    asked = Asked()
+    request = OperationRequest(operation=Operation.LOG_LEVEL, log_level="debug")
+    (refused,) = [read_document(OperationProgress, each) async for each in asked.answer(request)]
+    log = asked.handler.process_log = ProcessLog()
+    try:
+        (done,) = [read_document(OperationProgress, each) async for each in asked.answer(request)]
+        wrong = OperationRequest(operation=Operation.LOG_LEVEL, log_level="error")
+        (unknown,) = [read_document(OperationProgress, each) async for each in asked.answer(wrong)]
+
+        assert [each.step for each in (refused, done, unknown)] == ["refused", "done", "refused"]
+        assert log.level == "debug"
+        assert asked.told("outcome", "log_level")[2:4] == [
+            ("audit.action_begun", None, "debug"),
+            ("audit.action_ended", "done", "debug"),
+        ]
+    finally:
+        log.set_level("info")

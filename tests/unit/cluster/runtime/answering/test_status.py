@@ -99,7 +99,8 @@ def vitals_of(
             stalls=StallTracker(clock.monotonic_ns, threshold_ns=100 * MS),
         ),
         "links": SimpleNamespace(
-            ingress=SimpleNamespace(connections=range(5)), members=SimpleNamespace(differences=differing or {})
+            ingress=SimpleNamespace(connections=range(5), traffic=SimpleNamespace(find_total=lambda: 12.5)),
+            members=SimpleNamespace(differences=differing or {}),
         ),
         "files": SimpleNamespace(
             archive=SimpleNamespace(cold_standing=None),
