@@ -496,7 +496,8 @@ class ClientProtocol:
         if self.state is not ClientState.OPEN and now_ns >= times.new_leader_by_ns:
             timeout_ms = times.new_leader_timeout_ns // 1_000_000
             reason = f"no leader: state={self.state.name} leader_member_id={self.leader_member_id}"
-            reason += f" new_leader_timeout_ms={timeout_ms}"
+            reason += f" new_leader_timeout_ms={timeout_ms} "
+            reason += ", ".join(f"{link.endpoint}: {link.outcome}" for link in self._links)
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
             self._plan_keep_alive(now_ns)

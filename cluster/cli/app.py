@@ -86,9 +86,9 @@ COMMANDS: Final = {
     ),
     "sessions": CliCommand(
         "trimaran.cluster.cli.sessions_timers:sessions",
-        "Show the open client sessions.",
+        "Show the open client sessions, or close some.",
         WATCH,
-        "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
+        "trimaran sessions --config trimaran-data/cluster.toml; trimaran sessions close 17",
     ),
     "timers": CliCommand(
         "trimaran.cluster.cli.sessions_timers:timers",

@@ -146,6 +146,9 @@ class SessionView(DocumentPart):
     """How long nothing came from the client; None where the member that answers does not lead: it does not watch."""
     is_connected: bool
     """Whether the client holds the session on a connection to the member that answers."""
+    address: Line = "-"
+    """Where that connection comes from, or the one on which it was opened here: an address of IPv4, a network of 64
+    bits of IPv6, or `-` where the member that answers does not know."""
 
 
 class SessionsView(_View):

@@ -74,6 +74,8 @@ class Operation(StrEnum):
     """Services behave by another feature level from one log position on."""
     STANDBY_SNAPSHOT = "standby-snapshot"
     """The standbys take a snapshot, for the other members too. Refused where there is no standby."""
+    CLOSE_SESSIONS = "close-sessions"
+    """Sessions of clients end: one, or all of a principal or an address."""
 
 
 class MemberChangeRequest(DocumentPart):
@@ -85,6 +87,15 @@ class MemberChangeRequest(DocumentPart):
     endpoints: Annotated[tuple[Line, ...], Field(max_length=5)] = ()
     """Of `add`, `add-witness`, `add-standby` and `move`: ingress, consensus, log, catch-up, archive, each
     `host:port`."""
+
+
+class SessionsRequest(DocumentPart):
+    """The sessions that are to end; exactly one of the three says which."""
+
+    cluster_session_id: Id | None = None
+    principal: Annotated[Line, Field(min_length=1)] | None = None
+    address: Annotated[Line, Field(min_length=1)] | None = None
+    """An address of IPv4 or IPv6, or a network of 64 bits of IPv6."""
 
 
 class OperationRequest(Document):
@@ -101,6 +112,8 @@ class OperationRequest(Document):
     """For `transfer` the member that is to lead, None: the best. For `trust-log` the member with the valid log."""
     feature_level: FeatureLevel | None = None
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
+    sessions: SessionsRequest | None = None
+    """Of `close-sessions`."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
     passed_on_for: Line | None = None
@@ -135,6 +148,7 @@ async def run_operation(
     change: MemberChangeRequest | None = None,
     target_member_id: int | None = None,
     feature_level: int | None = None,
+    sessions: SessionsRequest | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     passed_on_for: str | None = None,
     network: NetworkStack = SOCKETS,
@@ -152,6 +166,7 @@ async def run_operation(
         change=change,
         target_member_id=target_member_id,
         feature_level=feature_level,
+        sessions=sessions,
         cluster_id=format_cluster_id(cluster_id),
         passed_on_for=passed_on_for,
     )

@@ -55,6 +55,7 @@ class Permission(StrEnum):
     TRUST_LOG = "trust-log"
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
+    CLOSE_SESSIONS = "close-sessions"
 
 
 class Row(NamedTuple):
@@ -94,6 +95,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.TRUST_LOG: _OPERATING,
     Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
+    Permission.CLOSE_SESSIONS: _OPERATING,
 }
 
 ADVICE: Final = (

@@ -163,6 +163,7 @@ class Inspector:
             opened_log_position=session.opened_log_position,
             idle_s=self._idle_s(session, connection_id),
             is_connected=connection_id is not None,
+            address=self._module.sessions.address_of(session),
         )
 
     def _idle_s(self, session: ClusterSession, connection_id: int | None) -> float | None:
