@@ -3,6 +3,9 @@
 Only for clients whose author says that this is fine. Everything that the cluster keeps for a session ends with it: the
 replies by which a request runs exactly once, locks, watches. A request that was sent, and not answered, stays unknown:
 asking for it again in another session might run it twice. What was certainly not run is done in the next session.
+
+A client that is refused for who it is does not ask for ever: after `REJECTION_LIMIT` refusals in a row, some ten
+seconds, it is closed. One alone may come of a leader whose secrets file is older than those of the others.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from ..service_api.errors import ClusterError, ClusterTimeoutError, SessionClosedError
+from ..service_api.wire.session import EventCode
 from .conductor import ClientConductor
 from .config import back_off_s
 from .deadlines import begin_limit, seconds_left
 from .errors import ConnectRejectedError, ConnectTimeoutError, RejectedError
 from .protocol.protocol import CLOSED_BY_CLIENT
+
+_REJECTED: Final = EventCode.AUTHENTICATION_REJECTED.name
 
 T = TypeVar("T")
 OpenSession = Callable[[tuple[str, ...]], Awaitable[ClientConductor]]
@@ -25,6 +31,8 @@ OpenSession = Callable[[tuple[str, ...]], Awaitable[ClientConductor]]
 
 _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
+REJECTION_LIMIT: Final = 8
+"""Refusals of credentials in a row after which there is no session any more."""
 
 
 class Reopening:
@@ -51,6 +59,7 @@ class Reopening:
         self._failure = "no session yet"
         self.is_closed = False
         """True once the client is closed: there will be no session any more."""
+        self._close_reason = CLOSED_BY_CLIENT
         self._siblings = {} if siblings is None else siblings
         self._siblings[self] = None
         self._take(conductor)
@@ -81,7 +90,7 @@ class Reopening:
 
         Raises:
             ClusterTimeoutError: there was none in time.
-            SessionClosedError: the client was closed.
+            SessionClosedError: the client was closed, or its credentials are refused.
         """
         if not self._is_open.is_set():
             try:
@@ -91,7 +100,7 @@ class Reopening:
                 raise ClusterTimeoutError(f"no session: timeout_s={limit_s:g} {self._failure}") from None
             limit_s = seconds_left(limit)
         if self.is_closed:
-            raise SessionClosedError(CLOSED_BY_CLIENT)
+            raise SessionClosedError(self._close_reason)
         return limit_s
 
     async def follow(self, before: ClientConductor) -> ClientConductor:
@@ -130,7 +139,7 @@ class Reopening:
         self._task = asyncio.get_running_loop().create_task(self._reopen(ended))
 
     async def _reopen(self, ended: ClientConductor) -> None:
-        error, failure_count = ended.protocol.closed_error(), 0
+        error, failure_count, rejection_count = ended.protocol.closed_error(), 0, 0
         self._failure = str(error)
         while True:
             try:
@@ -138,6 +147,12 @@ class Reopening:
                 break
             except (ConnectTimeoutError, ConnectRejectedError) as failure:
                 self._failure = str(failure)
+                is_rejected = isinstance(failure, ConnectRejectedError) and failure.code == _REJECTED
+                rejection_count = rejection_count + 1 if is_rejected else 0
+                if rejection_count == REJECTION_LIMIT:
+                    self._close_reason = f"{error}; after that: {failure}"
+                    self._end()
+                    return
             pause_s = back_off_s(failure_count, first_s=_FIRST_PAUSE_S, limit_s=_LONGEST_PAUSE_S, random=self._random)
             failure_count += 1
             await asyncio.sleep(pause_s)

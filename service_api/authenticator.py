@@ -8,8 +8,14 @@
     leader gets ChallengeResponse         on_challenge_response(session_id, encoded_credentials, now_ms)
     at once, and then every 100 ms        on_challenged_session(proxy, now_ms)     until it has decided
 
+    once a second                         still_admits(principal, proof_id)            of each principal with a session
+
 An authenticator is no part of replicated state: it runs on the leader alone, may read files when it is made, and may
-forget everything when the leader changes; clients then begin again. What counts is in the log: the principal.
+forget everything when the leader changes; clients then begin again. What counts is in the log: the principal, and the
+name of the proof that it has given.
+
+A right to a session lasts as long as the authenticator says. One that has `still_admits` (`RevokingAuthenticator`) is
+asked again while sessions are open, and by each new leader: the sessions of whom it does not admit any more end.
 
 Source: aeron.md §3.6; Aeron `Authenticator`, `SessionProxy`.
 """
@@ -52,11 +58,14 @@ class SessionProxy(Protocol):
             LocalProtocolError: the challenge is longer than `CHALLENGE_LIMIT_BYTES`.
         """
 
-    def authenticate(self, encoded_principal: bytes) -> bool:
+    def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
         """Authenticate the client as this principal. True: the session opens.
 
+        `proof_id` names the proof that it has given, for `RevokingAuthenticator.still_admits`: at most 64 letters,
+        digits and `. _ -`. It is in the log, so it must not help anybody to make the proof.
+
         Raises:
-            LocalProtocolError: the principal is longer than `PRINCIPAL_LIMIT_BYTES`.
+            LocalProtocolError: the principal is longer than `PRINCIPAL_LIMIT_BYTES`, or this can be no proof id.
         """
 
     def reject(self) -> None:
@@ -91,6 +100,17 @@ class Authenticator(Protocol):
 
     def on_challenged_session(self, proxy: SessionProxy, now_ms: int) -> None:
         """Decide, challenge again, or wait: it is called again every 100 ms, until the session timeout."""
+
+
+class RevokingAuthenticator(Authenticator, Protocol):
+    """An authenticator that can end what it has allowed: it says who would be let in now."""
+
+    def still_admits(self, encoded_principal: bytes, proof_id: str) -> bool:
+        """Return whether a client with this principal, which has given this proof, may keep its session.
+
+        The leader asks once a second about each pair that has sessions, however many these are. False ends them all.
+        One that raises has changed nothing.
+        """
 
 
 class AcceptAll:

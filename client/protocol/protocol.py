@@ -118,6 +118,8 @@ class ClientProtocol:
         self.close_reason = ""
         self.close_error: ClusterError | None = None
         """Why the session ended, where neither the application nor the cluster closed it."""
+        self._said_at_end = ""
+        """The last words of a member that has ended a connection, since the session was open with a leader."""
         self.is_close_confirmed = False
         """Whether the cluster has said that the session is closed."""
         self.is_changed = False
@@ -498,6 +500,7 @@ class ClientProtocol:
             timeout_ms = times.new_leader_timeout_ns // 1_000_000
             reason = f"no leader: state={self.state.name} leader_member_id={self.leader_member_id}"
             reason += f" new_leader_timeout_ms={timeout_ms}"
+            reason += self._said_at_end and f"; a member has ended the connection: {self._said_at_end}"
             self._finish(reason, ClusterTimeoutError(reason))
         elif now_ns >= times.keep_alive_at_ns:
             self._plan_keep_alive(now_ns)
@@ -599,7 +602,7 @@ class ClientProtocol:
     def _on_session_event(self, link: MemberLink, event: SessionEvent) -> None:
         is_answer = event.correlation_id in self._correlation_ids
         if event.code is EventCode.ERROR and event.correlation_id in (NULL_VALUE, WRONG_PORT_ID):
-            link.closing_reason = event.detail
+            link.closing_reason = self._said_at_end = event.detail
             if event.correlation_id == WRONG_PORT_ID:
                 link.on_wrong_port(event.detail)
         if self.state is ClientState.CONNECTING:
@@ -705,6 +708,7 @@ class ClientProtocol:
 
     def _resume(self, publisher: IngressPublisher) -> None:
         """Send to the leader, from now on through this publisher."""
+        self._said_at_end = ""
         self._leave_leader("the leader has changed")
         self._enter(ClientState.OPEN)
         self._send_through(publisher)

@@ -4,6 +4,10 @@ A principal that is not in the file is challenged as the others are, and its pro
 verifier that nothing fits: from outside the two cannot be told apart, nor by the time they take. Wrong proofs are
 limited (`attempt_limits`); an attempt beyond the limit is rejected as one with a wrong proof is.
 
+A session lasts as long as the secret that opened it: not longer than its principal is in the file, and a secret that
+was replaced has let in its thief, too. Which secret that was, its salt says: each secret has its own, and everybody
+knows it who was ever challenged.
+
 Source: `trimaran.service_api.access.password_proof`; aeron.md §3.6.
 """
 
@@ -87,14 +91,19 @@ class PasswordAuthenticator:
         if self._is_limited(proxy.address, attempt.encoded_principal, now_ms):
             proxy.reject()
             return
-        is_known = attempt.encoded_principal in self._secrets().verifiers
+        is_known = self._secrets().verifiers.get(attempt.encoded_principal) == attempt.entry
         is_proven = is_proof(attempt.response, attempt.entry.verifier, attempt.encoded_principal, attempt.challenge)
         if is_proven and is_known:
             self._limits.on_succeeded(proxy.address, attempt.encoded_principal)
-            proxy.authenticate(attempt.encoded_principal)
+            proxy.authenticate(attempt.encoded_principal, _proof_id(attempt.entry))
         else:
             self._limits.on_failed(proxy.address, attempt.encoded_principal, now_ms)
             proxy.reject()
+
+    def still_admits(self, encoded_principal: bytes, proof_id: str) -> bool:
+        """Return whether the principal is in the file, with the secret that it has proven."""
+        entry = self._secrets().verifiers.get(encoded_principal)
+        return entry is not None and _proof_id(entry) == proof_id
 
     def _is_limited(self, address: str, encoded_principal: bytes, now_ms: int) -> bool:
         """Whether too many attempts have failed; the first is logged at once, further ones every 10 s with a number."""
@@ -111,3 +120,7 @@ class PasswordAuthenticator:
                 reason="too many proofs were wrong: more are rejected unseen until these are older",
             )
         return True
+
+
+def _proof_id(entry: Verifier) -> str:
+    return entry.salt.hex()

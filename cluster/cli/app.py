@@ -97,10 +97,10 @@ COMMANDS: Final = {
         "trimaran top --config trimaran-data/cluster.toml",
     ),
     "sessions": CliCommand(
-        "trimaran.cluster.cli.sessions_timers:show_sessions",
-        "Show the open client sessions.",
+        "trimaran.cluster.cli.sessions_timers:sessions",
+        "Show the open client sessions, or close some.",
         WATCH,
-        "trimaran sessions --config trimaran-data/cluster.toml --offset 100 --limit 100",
+        "trimaran sessions --config trimaran-data/cluster.toml; trimaran sessions close 17",
     ),
     "timers": CliCommand(
         "trimaran.cluster.cli.sessions_timers:show_timers",

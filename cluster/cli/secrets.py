@@ -38,7 +38,10 @@ _NEXT: Final = "give every member this file; it counts for connections from a se
 
 @app.command()
 def add(file: FileArgument, principal: PrincipalArgument) -> None:
-    """Add a principal, or change its secret. The command asks for the secret, or reads it from standard input."""
+    """Add a principal, or change its secret. The command asks for the secret, or reads it from standard input.
+
+    A change ends the sessions that the old secret opened, within 3 s of the leader having the file.
+    """
     encode_principal(principal)
     contents = SecretsFile.load(file) if file.exists() else SecretsFile.empty(secrets.token_bytes)
     is_known = principal.encode() in contents.verifiers
@@ -49,7 +52,7 @@ def add(file: FileArgument, principal: PrincipalArgument) -> None:
 
 @app.command()
 def remove(file: FileArgument, principal: PrincipalArgument) -> None:
-    """Remove a principal. Its open sessions stay open."""
+    """Remove a principal. The leader ends its sessions within 3 s of having the file."""
     contents = SecretsFile.load(file)
     if contents.verifiers.pop(principal.encode("utf-8", "replace"), None) is None:
         fail(f"principal not found: principal={principal!r} file={file}", EXIT_FAILED)

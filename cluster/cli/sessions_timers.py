@@ -1,15 +1,27 @@
-"""`trimaran sessions` and `trimaran timers`: what the leader knows, a page of it at a time."""
+"""`trimaran sessions` and `trimaran timers`: what the leader knows, a page of it at a time; and the end of sessions."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ...archive.tool.output import ABSENT, OutputFormat, OutputOption, format_duration, format_rate, new_table
+from ...archive.tool.output import (
+    ABSENT,
+    EXIT_USAGE,
+    OutputFormat,
+    OutputOption,
+    fail,
+    format_duration,
+    format_rate,
+    new_group,
+    new_table,
+)
 from ..documents.inspection import SessionOrder, SessionsView, TimersView
+from ..documents.operations import Operation, SessionsRequest
+from .shared import operation
 from .shared.every_group import of_every_group
 from .shared.inspection import DOWN_STYLE, Inspection, LimitOption, MemberOption, OffsetOption, heading
 from .shared.setting_flags import with_member_flags
@@ -56,9 +68,13 @@ SortOption = Annotated[
 ]
 
 
+sessions: Final = new_group("Show the open client sessions, or close some.")
+
+
+@sessions.callback(invoke_without_command=True, no_args_is_help=False)
 @with_member_flags
-@of_every_group
 def show_sessions(
+    ctx: typer.Context,
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,
     timeout: TimeoutOption = 1.0,
@@ -68,12 +84,55 @@ def show_sessions(
     sort: SortOption = SessionOrder.ID,
     **settings: Any,
 ) -> None:
-    """Show the open client sessions: whose they are, and how much each one sends.
+    """Show the open client sessions: whose they are, and how much each one sends; or close some.
 
     -o json prints one object, -o jsonl a row per line, --watch an object per line.
     """
-    inspection = Inspection(settings, output, watch_every, timeout, ask, offset=offset, limit=limit, order=sort)
-    inspection.show(SessionsView, sessions_table, lambda view: view.sessions)
+
+    @of_every_group
+    def show(*, output: OutputFormat, watch_every: float | None, **settings: Any) -> None:
+        inspection = Inspection(settings, output, watch_every, timeout, ask, offset=offset, limit=limit, order=sort)
+        inspection.show(SessionsView, sessions_table, lambda view: view.sessions)
+
+    if ctx.invoked_subcommand is None:
+        show(output=output, watch_every=watch_every, **settings)
+
+
+@sessions.command(
+    "close", epilog="Example: trimaran sessions close --principal importer --config trimaran-data/cluster.toml"
+)
+@with_member_flags
+def close_sessions(
+    session: Annotated[
+        int | None, typer.Argument(metavar="ID", min=0, help="The session, as `trimaran sessions` shows it.")
+    ] = None,
+    principal: Annotated[
+        str | None, typer.Option("--principal", metavar="NAME", help="All sessions of this principal.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option("--address", metavar="ADDRESS", help="All sessions of clients at this address, as shown there."),
+    ] = None,
+    timeout: operation.TimeoutOption = 30.0,
+    output: OutputOption = OutputFormat.TABLE,
+    **settings: Any,
+) -> None:
+    """Close one session, or all of a principal or an address; clients are told, and the log says so on every member.
+
+    A client may open another session at once. To keep it out, end its right first (docs/security.md): remove its
+    principal from the secrets files, or its certificate.
+    """
+    given = [each for each in (session, principal, address) if each is not None]
+    if len(given) != 1 or not str(given[0]):
+        fail("expected one of ID, --principal NAME and --address ADDRESS", EXIT_USAGE)
+    wanted = SessionsRequest(cluster_session_id=session, principal=principal, address=address)
+
+    def close(*, timeout: float, output: OutputFormat, **settings: Any) -> None:
+        operation.carry_out(Operation.CLOSE_SESSIONS, timeout, output, settings, sessions=wanted)
+
+    # Ids are given by each group for itself.
+    of_groups = close if session is not None else of_every_group(close)
+    of_groups(timeout=timeout, output=output, **settings)
 
 
 @with_member_flags

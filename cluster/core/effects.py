@@ -414,6 +414,17 @@ class SessionChanged:
 
 
 @dataclass(slots=True)
+class SessionsRevoked:
+    """Leader: sessions end because their principal may have none any more: the audit trail says so."""
+
+    encoded_principal: bytes
+    cluster_session_ids: tuple[int, ...]
+    addresses: tuple[str, ...]
+    """The addresses that they were opened from, where this member knows them."""
+    reason: str
+
+
+@dataclass(slots=True)
 class ServiceDiverged:
     """The log delivered another message of a service than this member's service had offered: one log line."""
 
@@ -489,6 +500,7 @@ Effect = (
     | LeaderRefused
     | ElectionClosed
     | SessionChanged
+    | SessionsRevoked
     | ServiceDiverged
     | DigestsDiffered
     | DivergenceMended

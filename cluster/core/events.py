@@ -20,6 +20,7 @@ from .vocabulary.control_toggle import ControlToggle
 from .vocabulary.member_change import MemberChange
 from .vocabulary.members import KnownLevel
 from .vocabulary.reluctance import Reluctance
+from .vocabulary.session_selection import SessionSelection
 
 
 @dataclass(slots=True)
@@ -219,6 +220,8 @@ class ActionRequested:
     """Of a CHANGE_MEMBERS: how."""
     feature_level: int | None = None
     """Of a RAISE_FEATURE_LEVEL: to which; None: the highest that every member can."""
+    sessions: SessionSelection | None = None
+    """Of a CLOSE_SESSIONS: which."""
     reason: str = "requested"
     """Why, for the log line."""
 
@@ -334,6 +337,10 @@ class ClientChallengeResponse:
     correlation_id: CorrelationId
     session_id: ClusterSessionId
     encoded_credentials: bytes
+    certified_principal: bytes = b""
+    """As in `ClientConnect`: a session that was opened with a certificate counts as shown only with one."""
+    address: str = "-"
+    """As in `ClientConnect`."""
 
 
 @dataclass(slots=True)

@@ -162,7 +162,8 @@ class SessionView(DocumentPart):
     is_connected: bool
     """Whether the client holds the session on a connection to the member that answers."""
     address: Line | None = None
-    """The machine that the client comes from; None where the member that answers does not know it."""
+    """Where that connection comes from, or the one on which it was opened here: an address of IPv4, or a network of 64
+    bits of IPv6; None where the member that answers does not know."""
     client_info: Line | None = None
     """How the client calls itself; None where the member that answers did not open the session."""
     client_version: Line | None = None

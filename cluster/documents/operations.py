@@ -76,6 +76,8 @@ class Operation(StrEnum):
     """The standbys take a snapshot, for the other members too. Refused where there is no standby."""
     LOG_LEVEL = "log-level"
     """The process of the member that is asked logs from another level on, until it ends."""
+    CLOSE_SESSIONS = "close-sessions"
+    """Sessions of clients end: one, or all of a principal or an address."""
 
 
 class MemberChangeRequest(DocumentPart):
@@ -87,6 +89,15 @@ class MemberChangeRequest(DocumentPart):
     endpoints: Annotated[tuple[Line, ...], Field(max_length=5)] = ()
     """Of `add`, `add-witness`, `add-standby` and `move`: ingress, consensus, log, catch-up, archive, each
     `host:port`."""
+
+
+class SessionsRequest(DocumentPart):
+    """The sessions that are to end; exactly one of the three says which."""
+
+    cluster_session_id: Id | None = None
+    principal: Annotated[Line, Field(min_length=1)] | None = None
+    address: Annotated[Line, Field(min_length=1)] | None = None
+    """An address of IPv4 or IPv6, or a network of 64 bits of IPv6."""
 
 
 class OperationRequest(Document):
@@ -105,6 +116,8 @@ class OperationRequest(Document):
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
     log_level: Line | None = None
     """Of `log-level`: from which level on there are lines."""
+    sessions: SessionsRequest | None = None
+    """Of `close-sessions`."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
     passed_on_for: Line | None = None
@@ -140,6 +153,7 @@ async def run_operation(
     target_member_id: int | None = None,
     feature_level: int | None = None,
     log_level: str | None = None,
+    sessions: SessionsRequest | None = None,
     cluster_id: ClusterId = NULL_CLUSTER_ID,
     passed_on_for: str | None = None,
     network: NetworkStack = SOCKETS,
@@ -158,6 +172,7 @@ async def run_operation(
         target_member_id=target_member_id,
         feature_level=feature_level,
         log_level=log_level,
+        sessions=sessions,
         cluster_id=format_cluster_id(cluster_id),
         passed_on_for=passed_on_for,
     )

@@ -58,6 +58,10 @@ class CallerRole(StrEnum):
     """Shows an identity of the cluster that does not count: a removed member's, or one of a member never added."""
 
 
+CERTIFICATE_ENDS: Final = frozenset({CallerRole.CLIENT, CallerRole.OBSERVER, CallerRole.OPERATOR})
+"""Whose rights end with the certificate that was shown. Those of members the configuration decides about."""
+
+
 class Proof(StrEnum):
     """How a caller has shown who it is."""
 

@@ -58,6 +58,7 @@ class Permission(StrEnum):
     RAISE_FEATURE_LEVEL = "raise-feature-level"
     STANDBY_SNAPSHOT = "standby-snapshot"
     LOG_LEVEL = "log-level"
+    CLOSE_SESSIONS = "close-sessions"
 
 
 class Row(NamedTuple):
@@ -99,6 +100,7 @@ PERMISSIONS: Final[Mapping[Permission, Row]] = {
     Permission.RAISE_FEATURE_LEVEL: _OPERATING,
     Permission.STANDBY_SNAPSHOT: _OPERATING,
     Permission.LOG_LEVEL: _OPERATING,
+    Permission.CLOSE_SESSIONS: _OPERATING,
 }
 
 ADVICE: Final = (

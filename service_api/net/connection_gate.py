@@ -26,15 +26,16 @@ import asyncio
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, Self
 
 from ..access.connection_purpose import Purpose
-from ..access.identity import STRANGER, Caller
+from ..access.identity import STRANGER, Caller, CallerRole
 from ..access.line_limiter import LINE_INTERVAL_NS, LineLimiter
 from ..access.permissions import Permission, is_permitted
 from ..access.rights import Rights
+from ..access.shown_certificate import ShownCertificate
 from .descriptors import DescriptorBudget
 
 _LOOK_LIMIT: Final = 1_000
@@ -87,6 +88,7 @@ class AcceptedConnection:
         "_transport",
         "address",
         "caller_detail",
+        "certificate",
         "end",
         "is_admitted",
         "is_excused",
@@ -104,6 +106,8 @@ class AcceptedConnection:
         """Who it has shown to be, once the connection is made."""
         self.caller_detail = ""
         """What it has shown where that makes it a stranger, such as the certificate of another cluster."""
+        self.certificate: ShownCertificate | None = None
+        """The certificate that it has shown, where its rights end with that."""
         self.knows_caller = False
         """Whether its port tells callers apart: it is encrypted, or a control socket. In plain text it does not."""
         self.is_admitted = False
@@ -123,14 +127,18 @@ class AcceptedConnection:
     def __repr__(self) -> str:
         return f"<AcceptedConnection {self.purpose.value} from={self.address} admitted={self.is_admitted}>"
 
-    def identify(self, caller: Caller, detail: str = "") -> None:
+    def identify(self, caller: Caller, detail: str = "", certificate: ShownCertificate | None = None) -> None:
         """Take who the caller is, from a port that tells callers apart."""
         self.shown, self.caller_detail, self.knows_caller = caller, detail, True
+        self.certificate = certificate
 
     @property
     def caller(self) -> Caller:
         """Return who the caller is now: what it has shown may have ceased to count."""
-        return self._gate.rights.judge(self.shown)
+        caller, certificate = self._gate.rights.judge(self.shown), self.certificate
+        if certificate is None or not certificate.refusal:
+            return caller
+        return replace(caller, role=CallerRole.OUTSIDER, reason=certificate.refusal)
 
     def may(self, permission: Permission) -> bool:
         """Return whether its caller may have something, by the table of `access.permissions`, and note what it may."""

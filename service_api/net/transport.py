@@ -37,7 +37,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from ..access.connection_purpose import Purpose as Purpose
-from ..access.identity import LOCAL_OPERATOR, Caller
+from ..access.identity import CERTIFICATE_ENDS, LOCAL_OPERATOR, Caller
+from ..access.shown_certificate import ShownCertificate
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId
 from ..endpoint import Endpoint
 from ..types import MemberId
@@ -94,6 +95,9 @@ _HANDSHAKE_STARTS: Final = 1
 """Handshakes that begin at one endpoint in a pass of the loop, the others in the next ones. To begin takes 0.1 ms, and
 the keys that follow in the next pass take milliseconds: where 8 began at once, 150 clients held a member's loop for 60
 to 75 ms of processor time in one pass, and for 30 to 48 ms where 1 does (`stops`, two busy cores)."""
+
+_ENCODING_DER: Final = 2
+"""`_ssl.ENCODING_DER`, for Python before 3.13."""
 
 _NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 """What `accept` says when the system has nothing left to give."""
@@ -385,8 +389,11 @@ class SocketListener(Listener):
         """
         accepted.end = lambda _: _shut(sock)
 
-        def open_protocol(certificate: PeerCertificate | None) -> asyncio.BaseProtocol:
-            accepted.identify(*encryption.identify(certificate))
+        def open_protocol(transport: asyncio.Transport) -> asyncio.BaseProtocol:
+            secured: ssl.SSLObject = transport.get_extra_info("ssl_object")
+            caller, detail = encryption.identify(secured.getpeercert())
+            ends = caller.role in CERTIFICATE_ENDS
+            accepted.identify(caller, detail, take_certificate(secured) if ends else None)
             return make_protocol()
 
         opening = _Opening(open_protocol)
@@ -442,7 +449,7 @@ class _Opening(asyncio.Protocol, Generic[P]):
     Then the other side is identified, and the real protocol begins.
     """
 
-    def __init__(self, open_protocol: Callable[[PeerCertificate | None], P]) -> None:
+    def __init__(self, open_protocol: Callable[[asyncio.Transport], P]) -> None:
         self._open_protocol = open_protocol
         self._protocol: P | None = None
         self._refusal: OSError | None = None
@@ -456,7 +463,7 @@ class _Opening(asyncio.Protocol, Generic[P]):
             stream.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_AT_CLOSE)
             return
         try:
-            self._protocol = protocol = self._open_protocol(stream.get_extra_info("peercert"))
+            self._protocol = protocol = self._open_protocol(stream)
         except PeerRefusedError as error:
             self._refusal = error
             return
@@ -486,6 +493,24 @@ class _Opening(asyncio.Protocol, Generic[P]):
         if self._protocol is None:
             raise ConnectionResetError("the connection was lost when it had just been encrypted")
         return self._protocol
+
+
+def take_certificate(secured: ssl.SSLObject) -> ShownCertificate | None:
+    """Take the certificate of the other side of a connection that has just been made; None where it showed none."""
+    shown, encoded = secured.getpeercert(), secured.getpeercert(binary_form=True)
+    if not shown or encoded is None:
+        return None
+    return ShownCertificate(_find_chain(secured) or (encoded,), ssl.cert_time_to_seconds(str(shown["notAfter"])))
+
+
+def _find_chain(secured: Any) -> tuple[bytes, ...]:  # Any: it has a method since Python 3.13, and hides it before
+    """Return the chain that was verified; empty where this Python does not tell."""
+    if hasattr(secured, "get_verified_chain"):
+        return tuple(secured.get_verified_chain())
+    inner: Any = getattr(secured, "_sslobj", None)
+    if not hasattr(inner, "get_verified_chain"):
+        return ()
+    return tuple(each.public_bytes(_ENCODING_DER) for each in inner.get_verified_chain() or ())
 
 
 def _resolve(readable: asyncio.Future[None]) -> None:
@@ -595,8 +620,8 @@ class SocketStack(NetworkStack):
                 raise
             return transport, opening.expect_protocol()
 
-        def open_protocol(certificate: PeerCertificate | None) -> P:
-            encryption.identify(certificate)
+        def open_protocol(transport: asyncio.Transport) -> P:
+            encryption.identify(transport.get_extra_info("peercert"))
             return make_protocol()
 
         try:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,6 +48,8 @@ class Certificate:
     serial_number: int
     fingerprint: str
     """SHA-256 of it, in hexadecimal digits."""
+    encoded: bytes = field(repr=False)
+    """The whole of it, in DER."""
 
     @property
     def expires_at_ms(self) -> int:
@@ -129,6 +131,7 @@ def read_tls_file(file: Path, setting: str) -> bytes:
 def _explain(certificate: x509.Certificate, file: Path) -> Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding
 
     extensions = certificate.extensions
     uris: list[str] = []
@@ -157,6 +160,7 @@ def _explain(certificate: x509.Certificate, file: Path) -> Certificate:
         usages=tuple(usages),
         serial_number=certificate.serial_number,
         fingerprint=certificate.fingerprint(SHA256()).hex(),
+        encoded=certificate.public_bytes(Encoding.DER),
     )
 
 

@@ -1,8 +1,9 @@
 """Reads the files of TLS again when they change, and says in time when a certificate expires.
 
 `run` looks at the files once a second, by their inodes, lengths, times, modes and owners, in a thread, so that the
-event loop waits for no disk. What is connected stays; what cannot be used changes nothing. A mistake in a file ends no
-link and locks nobody out who could come in before.
+event loop waits for no disk. What cannot be used changes nothing: a mistake in a file ends no connection and locks
+nobody out who could come in before. What is connected stays, but for callers whose certificates do not count any more
+(`review`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 from ..errors import ConfigurationError
+from ..net.connection_gate import ConnectionGate
 from .certificates import Certificate, Now, utc_now
+from .review import CertificateReview
 from .stack import TlsStack
 
 EXPIRY_NOTICE: Final = timedelta(days=14)
@@ -29,8 +32,10 @@ Tell = Callable[..., Any]  # what a logger's method returns is nobody's business
 class TlsWatch:
     """Watches the files of one stack."""
 
-    def __init__(self, stack: TlsStack, *, info: Tell, error: Tell, now: Now = utc_now) -> None:
+    def __init__(self, stack: TlsStack, gate: ConnectionGate, *, info: Tell, error: Tell, now: Now = utc_now) -> None:
+        """`gate` has the connections whose certificates are looked at again."""
         self._stack = stack
+        self._review = CertificateReview(stack, gate, now)
         self._info, self._error = info, error
         self._now = now
         self._reminded: tuple[Certificate, Any] | None = None
@@ -46,7 +51,8 @@ class TlsWatch:
             await asyncio.sleep(_LOOK_INTERVAL_S)
 
     async def look(self) -> None:
-        """Read the files again if they have changed since the last look; tell what expires."""
+        """Read the files again if they have changed since the last look; tell what expires, end what has."""
+        is_changed = False
         try:
             is_changed = await asyncio.to_thread(self._stack.renew)
         except ConfigurationError as error:
@@ -55,6 +61,7 @@ class TlsWatch:
             if is_changed:
                 self._info("tls.changed", **_fields(self._stack.expires))
         self._remind()
+        await self._review.look(is_changed=is_changed)
 
     def _remind(self) -> None:
         certificate, now = self._stack.expires, self._now()

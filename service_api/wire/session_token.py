@@ -9,6 +9,12 @@ So reading a log or a snapshot is not enough to take a session over, nor is know
 crosses the links as it is: where those can be read by others, so can all messages. A session whose channel holds no
 token, as in the logs of a real Aeron Cluster, can be taken over by nobody: it is used on the connection that opened it,
 and ends by timeout once that is lost.
+
+The token says that a connection is the session's client's. It does not say that this client may still have a session.
+So the leader adds to the channel, before it is in the log, what showed who the client is:
+
+    proof=certificate      a certificate of its principal: the token counts only on a connection that shows one
+    proof=<proof id>       the authenticator's name for it, such as the secret's salt: it says what still counts
 """
 
 from __future__ import annotations
@@ -24,10 +30,20 @@ TOKEN_PARAMETER: Final = "token-sha256"
 _CHANNEL: Final = f"trimaran:tcp?{TOKEN_PARAMETER}="
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
+PROOF_PARAMETER: Final = "proof"
+CERTIFICATE_PROOF: Final = "certificate"
+"""The proof of a client that has shown its principal with a certificate."""
+_PROOF_ID: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
+
 
 def token_digest(secret: bytes) -> bytes:
     """Return what the cluster keeps of a secret: 32 bytes."""
     return sha256(secret).digest()
+
+
+def bound_digest(digest: bytes, certified_principal: bytes) -> bytes:
+    """Bind the digest of a secret to the principal of a certificate; empty: to none, which is the digest itself."""
+    return sha256(digest + certified_principal).digest() if certified_principal else digest
 
 
 def token_channel(secret: bytes) -> str:
@@ -39,6 +55,23 @@ def channel_digest(response_channel: str) -> bytes | None:
     """Read the digest out of a session's response channel; None where there is none, or none that is well formed."""
     found = find_parameter(response_channel, TOKEN_PARAMETER)
     return bytes.fromhex(found) if found is not None and _DIGEST.fullmatch(found) else None
+
+
+def channel_proof(response_channel: str) -> str:
+    """Read what showed who a session's client is; empty where the channel does not say."""
+    return find_parameter(response_channel, PROOF_PARAMETER) or ""
+
+
+def with_proof(response_channel: str, proof_id: str) -> str:
+    """Add to a response channel what showed who its client is; an empty id adds nothing."""
+    if not proof_id:
+        return response_channel
+    return f"{response_channel or 'trimaran:tcp'}{'|' if '?' in response_channel else '?'}{PROOF_PARAMETER}={proof_id}"
+
+
+def is_proof_id(text: str) -> bool:
+    """Whether an authenticator may name a proof so: at most 64 letters, digits and `. _ -`, and not a certificate's."""
+    return _PROOF_ID.fullmatch(text) is not None and text != CERTIFICATE_PROOF
 
 
 def is_digest_of(expected: bytes | None, actual: bytes) -> bool:

@@ -38,6 +38,8 @@ class Admission:
         self.wants_events: Final = request.response_stream_id == EVENTS_STREAM_ID
         self.principal: bytes | None = None
         """Who it is, once it is let in."""
+        self.proof_id = ""
+        """The authenticator's name for the proof of that."""
         self.challenge_bytes: bytes | None = None
         self._authenticator = authenticator
         self._is_challenged = False
@@ -61,7 +63,7 @@ class Admission:
         self._is_decided = True
         return True
 
-    def authenticate(self, encoded_principal: bytes) -> bool:
+    def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
         """Let the peer in as this principal.
 
         Raises:
@@ -70,6 +72,7 @@ class Admission:
         if len(encoded_principal) > PRINCIPAL_LIMIT_BYTES:
             raise LocalProtocolError(f"principal too long: length={len(encoded_principal)}")
         self.principal, self.challenge_bytes, self._is_decided = encoded_principal, None, True
+        self.proof_id = proof_id
         return True
 
     def reject(self) -> None:

@@ -2,6 +2,7 @@
 
 Requests are answered in the order in which they came; a refusal is an answer. What breaks the protocol is said, and
 ends the connection. A client that is silent for the idle timeout, replay or not, counts as dead: clients keep alive.
+Each request, a keep-alive, too, asks the authenticator whether the client may still be here.
 Bounds: one control frame of 64 KiB; of a publication what one window allows; of answers see `control_session`.
 """
 
@@ -172,6 +173,11 @@ class ControlAdapter:
         if isinstance(request, messages.CloseSessionRequest):
             session.is_closed = True
             return
+        if not self._server.still_admits(session):
+            rejected = ArchiveError("credentials do not count any more", code=ArchiveErrorCode.AUTHENTICATION_REJECTED)
+            session.refuse(rejected, correlation_id)
+            session.is_closed = True
+            return
         if isinstance(request, messages.KeepAliveRequest):
             if session.stream is not None:
                 session.stream.on_keep_alive()
@@ -255,7 +261,7 @@ class ControlAdapter:
             session.refuse(rejected, admission.correlation_id)
             session.is_closed = True
             return
-        session.principal = admission.principal
+        session.principal, session.proof_id = admission.principal, admission.proof_id
         if admission.wants_events and not self._may_have_events(admission):
             session.is_closed = True
             return

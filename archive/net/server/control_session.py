@@ -65,6 +65,7 @@ class ControlSession:
         self.control_session_id = NULL_VALUE
         """The id that the peer's requests carry; NULL_VALUE before it has one."""
         self.principal = b""
+        self.proof_id = ""
         self.stream: Stream | None = None
         self.peer: Final = "{}:{}".format(*(writer.get_extra_info("peername") or ("?", "?"))[:2])
         self.is_closed = False

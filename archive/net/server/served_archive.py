@@ -10,10 +10,12 @@ from dataclasses import KW_ONLY, dataclass, field
 import structlog
 
 from ....service_api.access.audit import AuditTrail
+from ....service_api.access.identity import Caller, CallerRole, Proof
 from ....service_api.access.line_limiter import LineLimiter
 from ....service_api.access.permissions import Permission, describe_refusal
 from ....service_api.authenticator import AcceptAll, Authenticator
 from ....service_api.authorisation import AuthorisationService
+from ....service_api.documents.document import printable_line
 from ....service_api.net.transport import SOCKETS, NetworkStack
 from ....service_api.types import NULL_VALUE
 from ....service_api.wire.link_frames import StatusFrame
@@ -113,6 +115,27 @@ class ServedArchive:
         if not self.authorisation.is_authorised(request.SCHEMA_ID, request.TEMPLATE_ID, None, session.principal):
             return f"not allowed on this archive: request={request.__name__}"
         return None
+
+    def still_admits(self, session: ControlSession) -> bool:
+        """Return whether the authenticator would let a session in now; the audit trail tells of one that it would not.
+
+        One that raises, or has no `still_admits`, changes nothing.
+        """
+        ask = getattr(self.authenticator, "still_admits", None)
+        try:
+            is_admitted = ask is None or bool(ask(session.principal, session.proof_id))
+        except Exception:
+            _log.exception("authenticator.failed", callback="still_admits", session_id=session.control_session_id)
+            return True
+        if not is_admitted:
+            principal = printable_line(session.principal.decode(errors="replace"))
+            self.audit.right_ended(
+                [Permission.ARCHIVE_READING, Permission.ARCHIVE_WRITING],
+                Caller(CallerRole.CLIENT, principal, Proof.PASSWORD),
+                reason="the authenticator does not admit it any more",
+                addresses=(session.accepted.address,),
+            )
+        return is_admitted
 
     def find_live(self, status: StatusFrame) -> RecordingSession:
         """Find the publication that a status frame names.

@@ -22,6 +22,7 @@ from typing import Annotated, Final, NoReturn
 import structlog
 import typer
 
+from ....service_api.access.rights import Rights
 from ....service_api.authenticator import AcceptAll, Authenticator
 from ....service_api.authorisation import AllowAll
 from ....service_api.cluster_id import parse_cluster_id
@@ -155,14 +156,16 @@ async def _serve(
     )
     try:
         budget = DescriptorBudget.of_process(reserved=_FILES)
+        state = make_state(archive)
         gate = ConnectionGate(
             {Purpose.ARCHIVE: GateLimits.of_count(min(connection_limit, budget.client_limit))},
             descriptors=budget,
+            rights=Rights(state.audit),
             warn=structlog.get_logger().warning,
         )
-        server = ArchiveServer(state := make_state(archive), gate=gate)
+        server = ArchiveServer(state, gate=gate)
         await server.start(endpoint)
-        async with _watching(state.network):
+        async with _watching(state.network, gate):
             try:
                 typer.echo(f"serving on {server.endpoint} directory={directory} pid={os.getpid()}")
                 sys.stdout.flush()
@@ -174,13 +177,13 @@ async def _serve(
 
 
 @asynccontextmanager
-async def _watching(network: NetworkStack) -> AsyncIterator[None]:
-    """Have the files of TLS read again when they change."""
+async def _watching(network: NetworkStack, gate: ConnectionGate) -> AsyncIterator[None]:
+    """Have the files of TLS read again when they change, and connections end with their certificates."""
     async with asyncio.TaskGroup() as tasks:
         watching: asyncio.Task[None] | None = None
         if isinstance(network, TlsStack):
             logger = structlog.get_logger()
-            watching = tasks.create_task(TlsWatch(network, info=logger.info, error=logger.error).run())
+            watching = tasks.create_task(TlsWatch(network, gate, info=logger.info, error=logger.error).run())
         try:
             yield
         finally:

@@ -1,4 +1,4 @@
-"""The common part of `trimaran suspend|resume|shutdown|abort`, `snapshot take`, `log skip` and `leader transfer`.
+"""The common part of commands that operate a cluster: `trimaran suspend`, `snapshot take`, `sessions close` and others.
 
 The leader is found by asking every member, and does what is asked; each step is printed as it is told. While the leader
 changes, the command follows: what a member has refused, or could not be asked, is asked of the one that leads then.
@@ -38,7 +38,7 @@ from ....service_api.documents.member_status import MemberStatus, find_leader, i
 from ....service_api.endpoint import Endpoint
 from ....service_api.net.transport import NetworkStack
 from ...core.vocabulary.control_toggle import ActionStep
-from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, run_operation
+from ...documents.operations import MemberChangeRequest, Operation, OperationProgress, SessionsRequest, run_operation
 from ...documents.query import Outcome, StatusQueryError, query_status
 from .cluster_report import MemberReport, ask_members, find_members_elsewhere
 from .setting_flags import AskedCluster, load_asked_cluster
@@ -115,6 +115,7 @@ def carry_out(
     asked_member_id: int | None = None,
     feature_level: int | None = None,
     log_level: str | None = None,
+    sessions: SessionsRequest | None = None,
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
@@ -126,7 +127,9 @@ def carry_out(
     cluster = load_asked_cluster(settings)
     for member_id in (target_member_id, asked_member_id):
         cluster.only(member_id)
-    wanted = _Wanted(operation, log_position, change, target_member_id, asked_member_id, feature_level, log_level)
+    wanted = _Wanted(
+        operation, log_position, change, target_member_id, asked_member_id, feature_level, log_level, sessions
+    )
     with ended_by_reader():
         asyncio.run(_carry_out(wanted, cluster, timeout_s, output))
 
@@ -142,6 +145,7 @@ class _Wanted(NamedTuple):
     """The member to ask; None: the leader."""
     feature_level: int | None
     log_level: str | None
+    sessions: SessionsRequest | None
 
 
 async def _carry_out(wanted: _Wanted, cluster: AskedCluster, timeout_s: float, output: OutputFormat) -> None:
@@ -259,6 +263,7 @@ class _Asking:
             target_member_id=wanted.target_member_id,
             feature_level=wanted.feature_level,
             log_level=wanted.log_level,
+            sessions=wanted.sessions,
             cluster_id=self._cluster.cluster_id,
             network=self._cluster.network,
         )

@@ -59,6 +59,7 @@ from ..vocabulary.held_entry import DIFFERENCE_ADVICE
 from ..vocabulary.module_state import ModuleState, ModuleStateMachine
 from ..vocabulary.reason import Reason
 from ..vocabulary.reason import ReasonKind as K
+from ..vocabulary.session_selection import SessionSelection
 from .termination import TerminationControl
 
 _HELD_LIMIT: Final = 10_000
@@ -76,8 +77,11 @@ _ACTIONS: Final[dict[ControlToggle, tuple[ClusterAction | None, ModuleState]]] =
 }
 """What an action is in the log, if anything, and the leader's state once it has appended the action."""
 
-_CHANGES: Final = frozenset({_T.CHANGE_MEMBERS, _T.RAISE_FEATURE_LEVEL})
+_CHANGES: Final = frozenset({_T.CHANGE_MEMBERS, _T.RAISE_FEATURE_LEVEL, _T.CLOSE_SESSIONS})
 """What says itself what it puts into the log, or why it does not."""
+
+_LISTED_SESSIONS: Final = 20
+"""Ids of closed sessions that a step lists."""
 
 _STOPPED: Final = frozenset({ModuleState.QUITTING, ModuleState.CLOSED})
 _LEADER_LOST: Final = frozenset({K.LEADER_LINK_CLOSED, K.LOG_LINK_CLOSED, K.LEADER_HEARTBEAT_TIMEOUT})
@@ -95,6 +99,8 @@ class _Pending:
     asker: Asker
     log_position: int
     """The end of its log entry; of an ABORT, the end of the log."""
+    said: str
+    """What the caller was told when it was appended."""
     is_committed: bool = False
     notes: list[str] = field(default_factory=list)
     """What the caller should know at the end."""
@@ -253,7 +259,7 @@ class ActionControl:
             position = publisher.log_buffer.append_position
         else:
             position = self._append(log_action, publisher)
-        self._pending = _Pending(action, event.asker, position)
+        self._pending = _Pending(action, event.asker, position, said=said)
         if state is not self.state:
             self._machine.enter(state, f"{action.name} {event.reason}")
         self._report(self._pending, ActionStep.APPENDED, said)
@@ -303,7 +309,7 @@ class ActionControl:
         return None
 
     def _append_change(self, event: ActionRequested, publisher: LogPublisher) -> tuple[int, str]:
-        """Append a change of the members or of the feature level. Returns where its entry ends, and what it says.
+        """Append a change of members, feature level or sessions. Returns where its entries end, and what they say.
 
         Raises:
             ChangeRefusedError: it is not made as things are.
@@ -311,6 +317,9 @@ class ActionControl:
         if event.action is _T.CHANGE_MEMBERS:
             assert event.change is not None
             return self._membership.request(event.change)
+        if event.action is _T.CLOSE_SESSIONS:
+            assert event.sessions is not None
+            return self._close_sessions(event.sessions, publisher)
         ctx = self._ctx
         before = ctx.feature_levels
         level = choose_feature_level(before.feature_level, ctx.find_known_levels(), event.feature_level)
@@ -326,6 +335,15 @@ class ActionControl:
             )
         )
         return position, f"feature_level={before.feature_level} becomes {level}"
+
+    def _close_sessions(self, selection: SessionSelection, publisher: LogPublisher) -> tuple[int, str]:
+        closed = [each.cluster_session_id for each in self._sessions.close_selected(selection, publisher)]
+        if not closed and selection.cluster_session_id is not None:
+            raise ChangeRefusedError(
+                f"no open session: cluster_session_id={selection.cluster_session_id}; `trimaran sessions` lists them"
+            )
+        listed = ", ".join(map(str, closed[:_LISTED_SESSIONS])) + (", ..." if len(closed) > _LISTED_SESSIONS else "")
+        return publisher.log_buffer.append_position, f"sessions closed: {len(closed)}{listed and f': {listed}'}"
 
     def _append_skip(self, publisher: LogPublisher, skipped_position: int | None) -> int:
         ctx = self._ctx
@@ -366,6 +384,8 @@ class ActionControl:
             self._complete(ActionStep.DONE, "every member starts again and passes the entry over")
         elif pending.action is _T.CHANGE_MEMBERS:
             self._complete(ActionStep.DONE, f"the members are {self._ctx.roster.current.describe()}")
+        elif pending.action is _T.CLOSE_SESSIONS:
+            self._complete(ActionStep.DONE, pending.said)
 
     def on_termination_ack(self, message: TerminationAck) -> None:
         """A follower stops."""

@@ -149,6 +149,8 @@ class LeaderTerm:
         self._transfer.poll()
         self._snapshot_schedule.poll()
         if not self._actions.is_holding:
+            if self._sessions.is_unreviewed:
+                self._sessions.review(self.publisher)
             self._fire_timers()
             self._service_messages.append(self.publisher)
         self.reads.poll()

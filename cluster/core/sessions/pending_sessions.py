@@ -37,7 +37,14 @@ from ....service_api.errors import ConfigurationError, LocalProtocolError
 from ....service_api.groups.demand import find_group_refusal
 from ....service_api.types import ClusterSessionId
 from ....service_api.wire.session import Challenge, EventCode, SessionConnectRequest
-from ....service_api.wire.session_token import TOKEN_PARAMETER, channel_digest
+from ....service_api.wire.session_token import (
+    CERTIFICATE_PROOF,
+    PROOF_PARAMETER,
+    TOKEN_PARAMETER,
+    channel_digest,
+    channel_proof,
+    is_proof_id,
+)
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientConnect
@@ -54,7 +61,8 @@ NO_ADDRESS: Final = "-"
 _FIRST_SESSION_ID: Final = -2
 """Attempts are numbered downwards from here: -1 is no session at all."""
 
-_SHOWN_BYTES: Final = 64
+SHOWN_BYTES: Final = 64
+"""How much of a principal is shown in a reason."""
 
 
 @dataclass(slots=True)
@@ -71,6 +79,8 @@ class PendingSession:
     certified_principal: bytes = b""
     """Who the client is by its certificate: then the authenticator is not asked."""
     encoded_principal: bytes = b""
+    proof_id: str = ""
+    """The proof that it has given of its principal."""
     state: SessionState = SessionState.INIT
 
     @property
@@ -153,7 +163,7 @@ class PendingSessions:
         self._by_connection.setdefault(connection_id, {})[request.response_channel] = session
         enter(session, SessionState.CONNECTED)
         if session.certified_principal:
-            self._admit(session, session.certified_principal, publisher)
+            self._admit(session, session.certified_principal, CERTIFICATE_PROOF, publisher)
             return
         ctx.authenticator.on_connect_request(session.session_id, request.encoded_credentials, ctx.timestamp)
         self._ask(session, publisher)
@@ -184,7 +194,7 @@ class PendingSessions:
                     session.request.correlation_id,
                     EventCode.ERROR,
                     detail=f"session timeout: not authenticated in time: state={state.name}",
-                    close_after=not self._count_on(session.connection_id),
+                    close_after=not self.count_on(session.connection_id),
                 )
                 ctx.emit(fx.SessionChanged("session.timed_out", session.session_id, "not authenticated in time"))
             else:
@@ -221,11 +231,13 @@ class PendingSessions:
             return f"response channel too long: length={len(channel)} limit={CHANNEL_LIMIT}"
         if TOKEN_PARAMETER in channel and channel_digest(channel) is None:
             return f"response channel malformed: expected {TOKEN_PARAMETER}=<64 hexadecimal digits>"
+        if channel_proof(channel):
+            return f"response channel: expected no {PROOF_PARAMETER}=, which the leader adds"
         return self._problem_with_cluster(channel)
 
     def _problem_on(self, connection_id: int) -> str | None:
         """Why this connection can have no more sessions."""
-        count = self._count_on(connection_id)
+        count = self.count_on(connection_id)
         limit = self._ctx.config.connection_session_limit
         return f"sessions of one connection: sessions={count} {limit=}" if count >= limit else None
 
@@ -245,10 +257,10 @@ class PendingSessions:
         count, limit = self._client_count(holder), self._ctx.config.client_session_limit
         if count < limit:
             return None
-        client = f"principal={holder[:_SHOWN_BYTES]!r}" if isinstance(holder, bytes) else f"address={holder!r}"
+        client = f"principal={holder[:SHOWN_BYTES]!r}" if isinstance(holder, bytes) else f"address={holder!r}"
         return f"sessions of one client: {client} sessions={count} {limit=}; close some, or raise client_session_limit"
 
-    def _count_on(self, connection_id: int) -> int:
+    def count_on(self, connection_id: int) -> int:
         """How many sessions a connection has: pending, appended and not delivered, or open."""
         pending_count = len(self._by_connection.get(connection_id, ()))
         return pending_count + self._held_count(connection_id) + self._opening_count(connection_id)
@@ -273,7 +285,7 @@ class PendingSessions:
             self._ctx.authenticator.on_challenged_session(proxy, self._ctx.timestamp)
         match proxy.decision:
             case SessionState.AUTHENTICATED:
-                self._admit(session, proxy.payload, publisher)
+                self._admit(session, proxy.payload, proxy.proof_id, publisher)
             case SessionState.CHALLENGED:
                 enter(session, SessionState.CHALLENGED)
                 self._send_challenge(session, proxy.payload)
@@ -283,9 +295,9 @@ class PendingSessions:
             case _:
                 pass  # undecided: asked again at the next poll
 
-    def _admit(self, session: PendingSession, encoded_principal: bytes, publisher: LogPublisher) -> None:
+    def _admit(self, session: PendingSession, encoded_principal: bytes, proof_id: str, publisher: LogPublisher) -> None:
         self._forget(session)
-        session.encoded_principal = encoded_principal
+        session.encoded_principal, session.proof_id = encoded_principal, proof_id
         problem = self._problem_of(session.holder)
         if problem is not None:
             self._reject(session, EventCode.ERROR, problem)
@@ -309,7 +321,7 @@ class PendingSessions:
             session.request.correlation_id,
             code,
             detail=detail,
-            close_after=not self._count_on(session.connection_id),
+            close_after=not self.count_on(session.connection_id),
         )
         self._ctx.emit(fx.SessionChanged("session.rejected", session.session_id, detail))
         enter(session, SessionState.CLOSED)
@@ -340,13 +352,14 @@ def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -
 class _Proxy(SessionProxy):
     """Takes down what an authenticator says of one session."""
 
-    __slots__ = ("_address", "_session_id", "decision", "payload")
+    __slots__ = ("_address", "_session_id", "decision", "payload", "proof_id")
 
     def __init__(self, session_id: int, address: str) -> None:
         self._session_id = session_id
         self._address = address
         self.decision: SessionState | None = None
         self.payload = b""
+        self.proof_id = ""
 
     @property
     def session_id(self) -> int:
@@ -360,8 +373,13 @@ class _Proxy(SessionProxy):
         self._decide(SessionState.CHALLENGED, encoded_challenge, "challenge", CHALLENGE_LIMIT_BYTES)
         return True
 
-    def authenticate(self, encoded_principal: bytes) -> bool:
+    def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
+        if not is_proof_id(proof_id):
+            raise LocalProtocolError(
+                f"{proof_id=} expected at most 64 letters, digits and . _ -, and not a reserved word"
+            )
         self._decide(SessionState.AUTHENTICATED, encoded_principal, "principal", PRINCIPAL_LIMIT_BYTES)
+        self.proof_id = proof_id
         return True
 
     def reject(self) -> None:

@@ -4,12 +4,15 @@ A client proves its sessions on each of its connections, to followers as well, a
 is delivered here. So a proof is kept as a claim, a digest, and is held against a session when somebody wants to know.
 A claim never changes anything by itself. One secret may be that of many sessions: those of a shared connection.
 
+A certificate that the connection shows is part of its claim: a session that was opened with a certificate is claimed
+with one of the same principal, and no other.
+
 Bounds: one claim a connection, the newest; it goes with the connection.
 """
 
 from __future__ import annotations
 
-from ....service_api.wire.session_token import is_digest_of, token_digest
+from ....service_api.wire.session_token import bound_digest, is_digest_of, token_digest
 
 
 class SessionClaims:
@@ -18,6 +21,8 @@ class SessionClaims:
     def __init__(self) -> None:
         self._digests: dict[int, bytes] = {}
         """Of the secret that was shown last, by connection."""
+        self._addresses: dict[int, str] = {}
+        """Where each of these connections comes from."""
         self._connections: dict[bytes, dict[int, None]] = {}
         """By digest, the connections on which its secret was shown, the newest last."""
         self._refused: set[int] = set()
@@ -28,10 +33,11 @@ class SessionClaims:
     def __repr__(self) -> str:
         return f"<SessionClaims claims={len(self._digests)} refused={self.refused_count}>"
 
-    def add(self, connection_id: int, secret: bytes) -> None:
+    def add(self, connection_id: int, secret: bytes, certified_principal: bytes = b"", address: str = "-") -> None:
         """Keep what a client has shown on a connection, in place of what it has shown before."""
         self._drop(connection_id)
-        digest = self._digests[connection_id] = token_digest(secret)
+        self._addresses[connection_id] = address
+        digest = self._digests[connection_id] = bound_digest(token_digest(secret), certified_principal)
         self._connections.setdefault(digest, {})[connection_id] = None
 
     def fits(self, connection_id: int, expected: bytes | None) -> bool:
@@ -45,6 +51,10 @@ class SessionClaims:
             return None
         connections = self._connections.get(expected)
         return next(reversed(connections)) if connections else None
+
+    def address_of(self, connection_id: int | None) -> str | None:
+        """Return where a connection comes from on which a secret was shown; None of any other."""
+        return None if connection_id is None else self._addresses.get(connection_id)
 
     def refuse(self, connection_id: int) -> bool:
         """Count a connection that names a session without its token; True for the first time."""
@@ -62,6 +72,7 @@ class SessionClaims:
         digest = self._digests.pop(connection_id, None)
         if digest is None:
             return
+        del self._addresses[connection_id]
         connections = self._connections[digest]
         del connections[connection_id]
         if not connections:

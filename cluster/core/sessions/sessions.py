@@ -14,6 +14,12 @@ A connection may hold many sessions. Those of one secret are one client's: its p
 there, count for all of them. Only a shown secret does that. A response channel alone, which the log holds, proves
 nothing.
 
+A secret shows whose a session is, and not that its client may still have one. That ends with the proof that opened it.
+The leader asks its authenticator about each principal that has sessions: before it does anything for them, and then
+once a second. It closes the sessions of those that are gone, through the log, so no member and no later leader knows
+them. A session that a certificate opened ends in another way: its connections end with the certificate, on every
+member, and no other connection can claim it (`session_claims`); so it falls silent.
+
 Source: seed 004; aeron.md §3.5.
 """
 
@@ -37,12 +43,19 @@ from ....service_api.wire.session import (
     NewLeaderEvent,
     SessionLimits,
 )
-from ....service_api.wire.session_token import channel_digest
+from ....service_api.wire.session_token import (
+    CERTIFICATE_PROOF,
+    bound_digest,
+    channel_digest,
+    channel_proof,
+    with_proof,
+)
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientChallengeResponse, ClientClose, ClientConnect, ClientDisconnected, ClientKeepAlive
 from ..log.log_publisher import LogPublisher, max_message_length
-from .pending_sessions import NO_ADDRESS, PendingSession, PendingSessions, holder_of
+from ..vocabulary.session_selection import SessionSelection
+from .pending_sessions import NO_ADDRESS, SHOWN_BYTES, PendingSession, PendingSessions, holder_of
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
 from .session_state import SessionState, enter
@@ -52,7 +65,14 @@ _TIMEOUT_MAX_MS: Final = (1 << 31) - 1
 WELCOME_SLICE: Final = 64
 """Sessions that are welcomed in one turn: some 4 ms of a new leader's loop, which has answers to give meanwhile."""
 
-_Key = TypeVar("_Key", str, bytes)
+REVIEW_INTERVAL_NS: Final = 1_000_000_000
+REVIEW_SLICE: Final = 256
+"""Principals that the authenticator is asked about in one poll, some 0.5 ms. A new leader asks about all at once."""
+
+_ENDED_LIMIT: Final = 1_000
+"""Sessions that a leader has ended and can tell the reason of."""
+
+_Key = TypeVar("_Key", str, bytes, tuple[bytes, str])
 
 
 @dataclass(slots=True)
@@ -77,11 +97,22 @@ class ClusterSession:
     """How its client calls itself, on the member that opened it as leader."""
     client_version: int = 0
     """The version of its client's protocol, on the member that opened it as leader; 0: not given."""
+    proof_id: str = field(init=False)
+    """The proof that its client gave of its principal; empty: the authenticator has no name for it."""
     token_digest: bytes | None = field(init=False)
-    """Of the secret that shows who may take the session over; None: nobody may."""
+    """Of the secret that shows who may take the session over, and of the principal if that needs a certificate; None:
+    nobody may."""
 
     def __post_init__(self) -> None:
-        self.token_digest = channel_digest(self.response_channel)
+        self.proof_id = channel_proof(self.response_channel)
+        digest = channel_digest(self.response_channel)
+        is_certified = self.proof_id == CERTIFICATE_PROOF
+        self.token_digest = digest and bound_digest(digest, self.encoded_principal if is_certified else b"")
+
+    @property
+    def standing(self) -> tuple[bytes, str]:
+        """Who its client is, and the proof of that: what its right to a session hangs on."""
+        return self.encoded_principal, self.proof_id
 
 
 class SessionManager:
@@ -95,6 +126,7 @@ class SessionManager:
         self._sessions_by_digest: dict[bytes, dict[ClusterSessionId, None]] = {}
         """Those whose client has a secret, by what the log holds of it."""
         self._sessions_by_channel: dict[str, dict[ClusterSessionId, None]] = {}
+        self._sessions_by_standing: dict[tuple[bytes, str], dict[ClusterSessionId, None]] = {}
         self._client_counts = Counter[bytes | str]()
         """How many sessions each principal has, and each address of clients without one."""
         self._leads = False
@@ -115,6 +147,14 @@ class SessionManager:
         """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
         self._to_close: dict[ClusterSessionId, None] = {}
         """Sessions that are CLOSING, whose close may not be appended yet."""
+        self._ended: dict[ClusterSessionId, tuple[bytes | None, str]] = {}
+        """Leader: the newest sessions that nobody in them wanted closed, with their digests and the reasons: a client
+        that comes later, as after a restart of all members, is told why."""
+        self._to_review: dict[tuple[bytes, str], None] = {}
+        """Leader: whom the authenticator is yet to be asked about in this round."""
+        self._review_at_ns = 0
+        self.is_unreviewed = False
+        """Leader: whether the authenticator is yet to be asked about all sessions that an earlier leader had."""
         self._to_welcome: dict[ClusterSessionId, int] = {}
         """Leader: sessions whose clients have not been told yet that it leads, and on which connection they are."""
         self._to_tell: dict[ClusterSessionId, None] = {}
@@ -155,8 +195,9 @@ class SessionManager:
             else:
                 self._open_ingress(connection_id, session_id)
             return
-        holder_id = self.claims.holder_of(self.sessions[session_id].token_digest)
-        if holder_id is None or self._holds_same(holder_id, self.sessions[session_id]):
+        session = self.sessions[session_id]
+        holder_id = self.claims.holder_of(session.token_digest)
+        if holder_id is None or session.is_close_appended or self._holds_same(holder_id, session):
             return
         if self._leads:
             self._welcome(holder_id, session_id)
@@ -186,6 +227,7 @@ class SessionManager:
     def roll_back(self) -> None:
         """Undo what was appended here as leader and may never commit; clients that wait are sent to ask again."""
         self._leads = False
+        self._ended.clear()
         self._to_welcome.clear()
         self._to_tell.clear()
         commit_position = self._ctx.commit_position
@@ -218,6 +260,7 @@ class SessionManager:
         self.sessions.clear()
         self._sessions_by_digest.clear()
         self._sessions_by_channel.clear()
+        self._sessions_by_standing.clear()
         self._client_counts.clear()
         for session in sessions:
             self._keep(session)
@@ -232,7 +275,7 @@ class SessionManager:
     def redirect_challenge_response(self, event: ClientChallengeResponse) -> None:
         """A session's secret is kept wherever it is shown; an answer to a challenge has to go to the leader."""
         if event.session_id >= 0:
-            self.claims.add(event.connection_id, event.encoded_credentials)
+            self.claims.add(event.connection_id, event.encoded_credentials, event.certified_principal, event.address)
         else:
             redirect(self._ctx, event.connection_id, event.correlation_id)
 
@@ -321,7 +364,7 @@ class SessionManager:
             cluster_session_id=session_id,
             timestamp=ctx.stamp(),
             response_stream_id=request.response_stream_id,
-            response_channel=request.response_channel,
+            response_channel=with_proof(request.response_channel, pending.proof_id),
             encoded_principal=pending.encoded_principal,
         )
         session = self._add(event, publisher.append_message(event.encode()), address=pending.address)
@@ -369,13 +412,20 @@ class SessionManager:
             return
         session = self.sessions.get(session_id)
         if session is None:
-            self._tell_closed(connection_id, session_id, f"unknown session: cluster_session_id={session_id}")
+            detail = self._why_ended(connection_id, session_id) or f"unknown session: cluster_session_id={session_id}"
+            self._tell_closed(connection_id, session_id, detail)
         elif not self._is_held_by(connection_id, session):
             self._refuse(connection_id, session)
         elif session.state is not SessionState.OPEN:
-            self._tell_closed(connection_id, session_id, "session is closing")
+            detail = self._why_ended(connection_id, session_id) or "session is closing"
+            self._tell_closed(connection_id, session_id, detail)
         elif self._lacks_welcome(connection_id, session_id, leadership_term_id):
             self._welcome(connection_id, session_id)
+
+    def _why_ended(self, connection_id: int, session_id: ClusterSessionId) -> str | None:
+        """Return why this leader has ended a session, for who shows its secret; None for others, or if it has not."""
+        digest, reason = self._ended.get(session_id, (None, None))
+        return reason if self.claims.fits(connection_id, digest) else None
 
     def _lacks_welcome(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
         """Whether a client that means this term, or an older one, is yet to be told of it on this connection."""
@@ -400,6 +450,8 @@ class SessionManager:
         nothing came in of those that had been told first.
         """
         self._leads = True
+        self.is_unreviewed = True
+        self._to_review.clear()
         self.renew_activity()
         due_ns = self._ctx.now_ns + self._ctx.config.session_timeout_ns
         self._checks = [(due_ns, session_id) for session_id in sorted(self.sessions)]
@@ -484,8 +536,94 @@ class SessionManager:
             )
             self._ctx.emit(fx.SendToClient(connection_id, response))
 
-    def close(self, session: ClusterSession, reason: CloseReason, publisher: LogPublisher, detail: str) -> None:
-        """Append the close of a session and tell its client."""
+    def review(self, publisher: LogPublisher) -> None:
+        """Close the sessions of those whom the authenticator does not admit any more.
+
+        It is asked once about all sessions of one principal and one proof.
+        """
+        if not self._to_review:
+            self._to_review = dict.fromkeys(self._sessions_by_standing)
+        count = len(self._to_review) if self.is_unreviewed else REVIEW_SLICE
+        still_admits = getattr(self._ctx.authenticator, "still_admits", lambda *standing: True)
+        for standing in [*islice(self._to_review, count)]:
+            del self._to_review[standing]
+            principal, proof_id = standing
+            if proof_id != CERTIFICATE_PROOF and not still_admits(principal, proof_id):
+                self._revoke(standing, publisher)
+        self.is_unreviewed = False
+        if not self._to_review:
+            self._review_at_ns = self._ctx.now_ns + REVIEW_INTERVAL_NS
+
+    def _revoke(self, standing: tuple[bytes, str], publisher: LogPublisher) -> None:
+        """Close the sessions of a principal, and the connections that have no others."""
+        shown = standing[0][:SHOWN_BYTES].decode(errors="replace")
+        reason = f"principal={shown!r} may have no session any more: it was removed, or its secret was replaced"
+        sessions = [self.sessions[each] for each in self._sessions_by_standing.get(standing, ())]
+        closed = self.close_all(sessions, publisher, reason, ends_connections=True)
+        if closed:
+            ids = tuple(session.cluster_session_id for session in closed)
+            addresses = tuple(sorted({session.address for session in closed}))
+            self._ctx.emit(fx.SessionsRevoked(standing[0], ids, addresses, reason))
+
+    def address_of(self, session: ClusterSession) -> str:
+        """Return where the client of a session is connected from, or was when it opened it here; `-` if unknown."""
+        return self.claims.address_of(self._connections.get(session.cluster_session_id)) or session.address
+
+    def close_selected(self, selection: SessionSelection, publisher: LogPublisher) -> list[ClusterSession]:
+        """Close the sessions that an operator has selected; return those that were open."""
+        found = [*self.sessions.values()]
+        if selection.cluster_session_id is not None:
+            found = [each for each in found if each.cluster_session_id == selection.cluster_session_id]
+        elif selection.encoded_principal is not None:
+            found = [each for each in found if each.encoded_principal == selection.encoded_principal]
+        else:
+            found = [each for each in found if self.address_of(each) == selection.address]
+        return self.close_all(found, publisher, "closed by an operator")
+
+    def close_all(
+        self,
+        sessions: Iterable[ClusterSession],
+        publisher: LogPublisher,
+        detail: str,
+        *,
+        ends_connections: bool = False,
+    ) -> list[ClusterSession]:
+        """Close sessions that neither their clients nor the service want closed; return those that were open.
+
+        In the log this is a timeout: of the reasons that Aeron knows, it is the one that says nothing of either. One
+        whose opening is not delivered yet is passed over: its client is about to be told that it is open.
+        """
+        open_ones = [
+            session
+            for session in sessions
+            if session.state is SessionState.OPEN and session.cluster_session_id not in self._awaiting_open
+        ]
+        left = Counter(self._connections.get(session.cluster_session_id) for session in open_ones)
+        ending = {
+            connection_id
+            for connection_id, count in left.items()
+            if ends_connections and connection_id is not None and count == self.pending.count_on(connection_id)
+        }
+        for session in open_ones:
+            connection_id = self._connections.get(session.cluster_session_id)
+            left[connection_id] -= 1
+            is_last = connection_id in ending and not left[connection_id]
+            self._ended[session.cluster_session_id] = session.token_digest, detail
+            self.close(session, CloseReason.TIMEOUT, publisher, detail, ends_connection=is_last)
+        for session_id in [*self._ended][:-_ENDED_LIMIT]:
+            del self._ended[session_id]
+        return open_ones
+
+    def close(
+        self,
+        session: ClusterSession,
+        reason: CloseReason,
+        publisher: LogPublisher,
+        detail: str,
+        *,
+        ends_connection: bool = False,
+    ) -> None:
+        """Append the close of a session and tell its client; then its connection may end, too."""
         ctx = self._ctx
         enter(session, SessionState.CLOSING)
         session.is_close_appended = True
@@ -507,6 +645,7 @@ class SessionManager:
                 EventCode.CLOSED,
                 session_id=session.cluster_session_id,
                 detail=detail,
+                close_after=ends_connection,
             )
 
     def poll(self, publisher: LogPublisher, last_activity_ns: Callable[[int], int | None]) -> None:
@@ -519,6 +658,8 @@ class SessionManager:
         connection.
         """
         self.pending.poll(publisher)
+        if self._ctx.now_ns >= self._review_at_ns:
+            self.review(publisher)
         to_close, self._to_close = self._to_close, {}
         for session_id in to_close:
             session = self.sessions.get(session_id)
@@ -593,6 +734,7 @@ class SessionManager:
         self._remove(session_id)
         self.sessions[session_id] = session
         self._sessions_by_channel.setdefault(session.response_channel, {})[session_id] = None
+        self._sessions_by_standing.setdefault(session.standing, {})[session_id] = None
         holder = holder_of(session.encoded_principal, session.address)
         if holder is not None:
             self._client_counts[holder] += 1
@@ -603,6 +745,7 @@ class SessionManager:
         session = self.sessions.pop(session_id, None)
         if session is not None:
             _drop(self._sessions_by_channel, session.response_channel, session_id)
+            _drop(self._sessions_by_standing, session.standing, session_id)
             holder = holder_of(session.encoded_principal, session.address)
             if holder is not None:
                 self._client_counts[holder] -= 1

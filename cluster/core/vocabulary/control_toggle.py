@@ -23,6 +23,7 @@ class ControlToggle(IntEnum):
     """The leader hands its term over."""
     CHANGE_MEMBERS = 10
     RAISE_FEATURE_LEVEL = 11
+    CLOSE_SESSIONS = 12
 
 
 class ActionStep(StrEnum):

@@ -8,6 +8,7 @@ from typing import Final
 
 from ....service_api import ClusterError, ConfigurationError, NotLeaderError, RemoteProtocolError
 from ....service_api.access.audit import AuditTrail
+from ....service_api.access.identity import Caller, CallerRole, Proof
 from ....service_api.access.permissions import Permission
 from ....service_api.cluster_id import (
     NULL_CLUSTER_ID,
@@ -17,14 +18,15 @@ from ....service_api.cluster_id import (
 )
 from ....service_api.documents.document import printable_line, read_document
 from ....service_api.endpoint import Endpoint
-from ....service_api.net.connection_gate import AcceptedConnection
-from ....service_api.types import NULL_VALUE, MemberId
+from ....service_api.net.connection_gate import AcceptedConnection, address_of
+from ....service_api.types import NULL_VALUE, ClusterSessionId, MemberId
 from ...core import effects as fx
 from ...core.events import ActionRequested
 from ...core.log.log_comparison import LogDifference
 from ...core.vocabulary.configuration import PORTS_PER_MEMBER
 from ...core.vocabulary.control_toggle import ActionStep, ControlToggle
 from ...core.vocabulary.member_change import MemberChange
+from ...core.vocabulary.session_selection import SessionSelection
 from ...documents.operations import ActionRefusedError, Operation, OperationProgress, OperationRequest
 from ..files.process_log import ProcessLog
 from ..links.document_server import DocumentRow
@@ -44,8 +46,12 @@ _TOGGLES: Final = {
     Operation.CHANGE_MEMBERS: ControlToggle.CHANGE_MEMBERS,
     Operation.RAISE_FEATURE_LEVEL: ControlToggle.RAISE_FEATURE_LEVEL,
     Operation.STANDBY_SNAPSHOT: ControlToggle.STANDBY_SNAPSHOT,
+    Operation.CLOSE_SESSIONS: ControlToggle.CLOSE_SESSIONS,
 }
 """The actions of the whole cluster that the consensus module is asked for; `OperationHandler._begin` has the others."""
+
+_SHOWN_SESSIONS: Final = 100
+"""Sessions that an audit line names; beyond that it has their number."""
 
 _OF_ONE_MEMBER: Final = frozenset({Operation.STOP_MEMBER, Operation.SCRUB, Operation.TRUST_LOG, Operation.LOG_LEVEL})
 """The operations that the asked member does itself, whether it leads or not."""
@@ -162,6 +168,18 @@ class OperationHandler:
             detail = printable_line(effect.detail)
             self._audit.ended(action, asker, str(effect.step), **facts, log_position=effect.log_position, detail=detail)
 
+    def on_sessions_revoked(self, effect: fx.SessionsRevoked) -> None:
+        """Write the audit line of sessions that end because their principal is gone."""
+        principal = printable_line(effect.encoded_principal.decode(errors="replace"))
+        self._audit.right_ended(
+            [Permission.SESSION],
+            Caller(CallerRole.CLIENT, principal, Proof.PASSWORD),
+            reason=printable_line(effect.reason),
+            addresses=effect.addresses,
+            session_ids=effect.cluster_session_ids[:_SHOWN_SESSIONS],
+            session_count=len(effect.cluster_session_ids),
+        )
+
     async def _run(
         self, document: OperationRequest, asker: AcceptedConnection
     ) -> AsyncGenerator[fx.ActionProgressed, None]:
@@ -195,6 +213,7 @@ class OperationHandler:
             document.log_position,
             _read_change(document),
             document.feature_level,
+            _read_selection(document),
         )
         return self._agent.run_action(wanted)
 
@@ -259,3 +278,23 @@ def _read_change(document: OperationRequest) -> MemberChange | None:
     except ConfigurationError as error:
         raise RemoteProtocolError(str(error)) from error
     return MemberChange(change.kind, change.member_id, (ingress, consensus, log, catchup, archive))
+
+
+def _read_selection(document: OperationRequest) -> SessionSelection | None:
+    """Return which sessions are to be closed; None for other operations.
+
+    Raises:
+        RemoteProtocolError: it does not say which, or says it in two ways.
+    """
+    if document.operation is not Operation.CLOSE_SESSIONS:
+        return None
+    given = {} if document.sessions is None else document.sessions.model_dump(exclude_none=True)
+    if len(given) != 1:
+        raise RemoteProtocolError(
+            f"{document.operation}: given={sorted(given)} expected one of cluster_session_id, principal and address"
+        )
+    if "principal" in given:
+        return SessionSelection(encoded_principal=given["principal"].encode())
+    if "address" in given:
+        return SessionSelection(address=address_of((given["address"], 0)))
+    return SessionSelection(ClusterSessionId(given["cluster_session_id"]))

@@ -68,6 +68,7 @@ class OrderRelay:
             change=order.change,
             target_member_id=order.target_member_id,
             feature_level=order.feature_level,
+            sessions=order.sessions,
             cluster_id=parse_cluster_id(order.cluster_id or ""),
             passed_on_for=printable_line(str(asker.caller)),
             network=self._network,

@@ -120,6 +120,7 @@ def make_answers(
         comparer=repair.comparer,
     )
     agent.watch(fx.AdminProgressed, operations.on_admin_progressed)
+    agent.watch(fx.SessionsRevoked, operations.on_sessions_revoked)
     inspector = Inspector(
         module,
         clock=host.clock,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from ....service_api.authenticator import Authenticator, SessionProxy
@@ -11,12 +13,17 @@ logger = structlog.get_logger()
 
 
 class GuardedAuthenticator:
-    """An authenticator that never raises: one that does has rejected the session it was asked about, and is logged."""
+    """An authenticator that never raises: one that does has rejected the session it was asked about, and is logged.
+
+    Whom it has admitted already it does not lose by that: a failure of its own ends no session.
+    """
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
         self._failed_session_id: int | None = None
         """The session that failed when it was told about: the core asks about the same one next."""
+        self._review: Callable[[bytes, str], bool] | None = getattr(authenticator, "still_admits", None)
+        self._is_review_failing = False
 
     def __repr__(self) -> str:
         return f"<GuardedAuthenticator {type(self._authenticator).__name__}>"
@@ -58,6 +65,21 @@ class GuardedAuthenticator:
         except Exception:
             self._note("on_challenged_session", proxy.session_id)
             self._has_failed(proxy)
+
+    @calls_users_code
+    def still_admits(self, encoded_principal: bytes, proof_id: str) -> bool:
+        """Return whether who was let in with this proof would be now. The first failure in a row is logged."""
+        if self._review is None:
+            return True
+        try:
+            is_admitted = bool(self._review(encoded_principal, proof_id))
+        except Exception:
+            if not self._is_review_failing:
+                logger.exception("authenticator.failed", callback="still_admits")
+            self._is_review_failing = True
+            return True
+        self._is_review_failing = False
+        return is_admitted
 
     def _note(self, callback: str, session_id: int) -> None:
         self._failed_session_id = session_id

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from ....service_api.net.connection_gate import ConnectionGate
 from ....service_api.net.transport import NetworkStack
 from ....service_api.tls import TlsStack
 from ....service_api.tls.watch import TlsWatch
@@ -34,12 +35,12 @@ class SecretFiles:
     def __repr__(self) -> str:
         return f"<SecretFiles {self.secrets!r} {self.metrics_token!r}>"
 
-    def watch(self, tasks: ActivityScope) -> None:
-        """Read each again whenever it has changed, from now on."""
+    def watch(self, tasks: ActivityScope, gate: ConnectionGate) -> None:
+        """Read each again whenever it has changed, from now on; connections of the gate end with their certificates."""
         if self.secrets is not None:
             tasks.create_task(self.secrets.run(), name="secrets-watch")
         if self.metrics_token is not None:
             tasks.create_task(self.metrics_token.run(), name="metrics-token-watch")
         if isinstance(self._network, TlsStack):
-            watch = TlsWatch(self._network, info=logger.info, error=logger.error)
+            watch = TlsWatch(self._network, gate, info=logger.info, error=logger.error)
             tasks.create_task(watch.run(), name="tls-watch")

@@ -43,7 +43,7 @@ class Ground(Room):
 
     def start(self) -> None:
         """Read files with secrets again when they change."""
-        self.secrets.watch(self.tasks)
+        self.secrets.watch(self.tasks, self.gate)
 
     async def aclose(self) -> None:
         """Let no connection in."""

@@ -149,7 +149,12 @@ def _on_challenge_response(connection: ConnectionLife, encoded: bytes) -> None:
     connection.claim()
     connection.ingress.owner.post_soon(
         ev.ClientChallengeResponse(
-            connection.connection_id, response.correlation_id, response.cluster_session_id, response.encoded_credentials
+            connection.connection_id,
+            response.correlation_id,
+            response.cluster_session_id,
+            response.encoded_credentials,
+            _certified_principal(connection.accepted.caller),
+            connection.accepted.address,
         )
     )
 

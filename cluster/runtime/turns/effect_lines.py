@@ -145,6 +145,7 @@ def _log_transfer(effect: fx.TransferNoted) -> None:
 _LOGGED: Final[dict[type, Callable[[Any], None]]] = {  # Any: each takes the effect that it is keyed by
     fx.StateChanged: _log_state_changed,
     fx.AdminProgressed: lambda effect: None,  # nothing is performed: the audit trail watches it
+    fx.SessionsRevoked: lambda effect: None,  # as above
     fx.ModuleStateChanged: _log_module_state_changed,
     fx.NominationRefused: lambda effect: logger.warning(
         "nomination.refused", reason=effect.reason.name, detail=str(effect.reason)

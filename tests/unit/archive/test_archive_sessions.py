@@ -98,6 +98,31 @@ async def test_a_supplier_shows_credentials_and_answers_the_challenge() -> None:
             await ArchiveClient.connect(str(server.endpoint), credentials=b"perhaps")
 
 
+async def test_client_that_the_authenticator_does_not_admit_any_more_is_ended() -> None:
+    """Also one that only keeps alive, as beside a long replay; an authenticator that fails ends nobody."""
+
+    class Revoking(Doorman):
+        gone: bytes | Exception = b""
+
+        def still_admits(self, encoded_principal: bytes, proof_id: str) -> bool:
+            if isinstance(self.gone, Exception):
+                raise self.gone
+            return encoded_principal != self.gone
+
+    doorman = Revoking()
+    async with serving(authenticator=doorman) as server, client_of(server, credentials=b"friend") as client:
+        doorman.gone = OSError("no list of friends")
+        await client.keep_alive()
+
+        doorman.gone = b"the friend"
+
+        with pytest.raises(ArchiveError) as caught:
+            await client.keep_alive()
+        assert caught.value.code is ArchiveErrorCode.AUTHENTICATION_REJECTED
+        with pytest.raises(ClusterError):
+            await client.list_recordings()
+
+
 async def test_authorisation_sees_the_principal() -> None:
     class FriendsOnly:
         def is_authorised(self, schema_id: int, template_id: int, request_type: int | None, principal: bytes) -> bool:

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from trimaran import ClusterClient, RequestIndeterminateError
-from trimaran.client import RejectedError, SessionClosed, SessionOpened
+from trimaran.client import ConnectRejectedError, RejectedError, SessionClosed, SessionOpened
+from trimaran.client.conductor import ClientConductor
 from trimaran.client.config import ClientConfig
 from trimaran.client.ready_made import KvClient, LocksClient, QueueClient
 from trimaran.client.ready_made.queue import QueueJob
+from trimaran.client.reopening import REJECTION_LIMIT
 from trimaran.cluster.testing import MemoryCluster
 from trimaran.service_api.errors import ClusterError, ConfigurationError, SessionClosedError
 from trimaran.service_api.ready_made.kv import KvService
@@ -229,6 +231,35 @@ def test_the_end_of_a_shared_connection_ends_clients_that_would_reopen(
         await memory.advance(10)
         gc.collect()
         assert failures == []
+        memory.heal()
+
+    memory.run(test())
+
+
+def test_credentials_that_are_refused_are_not_tried_for_ever(memory: MemoryCluster) -> None:
+    """What the client was let in with ended: every call says so, with the refusal."""
+
+    async def test() -> None:
+        client = await connect(memory, [])
+        attempts = list[int]()
+
+        async def refuse(endpoints: tuple[str, ...]) -> ClientConductor:
+            attempts.append(1)
+            raise ConnectRejectedError("AUTHENTICATION_REJECTED", "authentication rejected")
+
+        assert client._reopening is not None
+        client._reopening._open_session = refuse
+        memory.partition(["client"], [0, 1, 2])
+        await memory.advance(15)
+        asked = asyncio.ensure_future(client.query(b"x", timeout_s=600))
+        await memory.advance(60)
+
+        with pytest.raises(SessionClosedError, match="code=AUTHENTICATION_REJECTED"):
+            await asked
+        assert client.is_closed
+        assert len(attempts) == REJECTION_LIMIT
+        with pytest.raises(SessionClosedError, match="code=AUTHENTICATION_REJECTED"):
+            await client.request(b"x")
         memory.heal()
 
     memory.run(test())

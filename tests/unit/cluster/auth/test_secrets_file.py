@@ -79,7 +79,7 @@ class Proxy:
         self.challenges.append(encoded_challenge)
         return True
 
-    def authenticate(self, encoded_principal: bytes) -> bool:
+    def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
         self.outcome = encoded_principal
         return True
 
@@ -234,6 +234,36 @@ def test_who_was_removed_comes_in_no_more_and_who_was_added_does() -> None:
 
     assert proxy.outcome is False
     assert attempt(files[1], PasswordCredentials("app", "fine")) == b"app"
+
+
+def test_proof_counts_as_long_as_its_secret_is_in_the_file() -> None:
+    """A secret is replaced because somebody else knows it: what the old one opened ends. Other changes end nothing."""
+    current = [file_of(ops="right")]
+    authenticator = PasswordAuthenticator(lambda: current[0], random_bytes)
+    (proof_id,) = [entry.salt.hex() for entry in current[0].verifiers.values()]
+
+    def change(principal: str) -> bool:
+        current[0] = SecretsFile.parse(current[0].text(), "copy")
+        current[0].add(principal, "another", random_bytes)
+        return authenticator.still_admits(b"ops", proof_id)
+
+    assert [authenticator.still_admits(b"ops", proof_id), change("dev"), change("ops")] == [True, True, False]
+    assert not authenticator.still_admits(b"ops", "")
+    assert not authenticator.still_admits(b"nobody", proof_id)
+
+
+def test_secret_that_was_replaced_while_it_was_proven_lets_nobody_in() -> None:
+    current = [file_of(ops="right")]
+    authenticator, proxy = PasswordAuthenticator(lambda: current[0], random_bytes), Proxy()
+    credentials = PasswordCredentials("ops", "right")
+    authenticator.on_connect_request(-2, credentials.encoded_credentials(), 0)
+    authenticator.on_connected_session(proxy, 0)
+    current[0] = file_of(ops="new")
+    authenticator.on_challenge_response(-2, credentials.on_challenge(proxy.challenges[0]), 0)
+
+    authenticator.on_challenged_session(proxy, 0)
+
+    assert proxy.outcome is False
 
 
 # --- who comes in

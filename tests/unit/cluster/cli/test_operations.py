@@ -36,6 +36,8 @@ COMMANDS = {
     "feature-level raise": Operation.RAISE_FEATURE_LEVEL,
     "log skip --log-position 123456 --confirm": Operation.SKIP_ENTRY,
     "member remove --id 1": Operation.CHANGE_MEMBERS,
+    "sessions close 17": Operation.CLOSE_SESSIONS,
+    "sessions close --principal importer": Operation.CLOSE_SESSIONS,
 }
 
 
@@ -297,3 +299,12 @@ def test_log_trust_wants_a_member_of_the_cluster_and_a_confirmation(arguments: s
         result = run(f"log trust {arguments}", members)
 
     assert result.exit_code == EXIT_USAGE
+
+
+@pytest.mark.parametrize("named", ["", "17 --principal a", "--principal a --address 10.0.0.7", "--principal="])
+def test_sessions_to_close_are_named_in_one_way(named: str) -> None:
+    """A name out of an empty variable closes nothing, least of all the sessions of clients without a principal."""
+    result = run(f"sessions close {named}", "0=127.0.0.1:1")
+
+    assert result.exit_code == EXIT_USAGE
+    assert has_facts(result.stderr, "ID", "--principal NAME", "--address ADDRESS")

@@ -23,6 +23,7 @@ from trimaran.cluster.core.peers import dialogue, message_rules
 from trimaran.cluster.core.roles import leader, leadership_probe
 from trimaran.cluster.core.roles.follower import FollowerTerm
 from trimaran.cluster.core.roles.transfer import TransferControl
+from trimaran.cluster.core.sessions import session_claims, sessions
 from trimaran.cluster.core.sessions.session_answers import answer
 from trimaran.cluster.core.sessions.sessions import SessionManager
 from trimaran.cluster.core.vocabulary import members
@@ -358,6 +359,16 @@ def _let_a_witness_purge_like_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConsensusContext, "log_purge_limit", property(lambda self: None))
 
 
+def _review_no_session(patch: pytest.MonkeyPatch) -> None:
+    """Once a session is open nobody asks whether its client may still have one."""
+    patch.setattr(SessionManager, "review", lambda manager, publisher: None)
+
+
+def _claim_without_a_certificate(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(session_claims, "bound_digest", lambda digest, certified_principal: digest)
+    patch.setattr(sessions, "bound_digest", lambda digest, certified_principal: digest)
+
+
 PLANTS: tuple[Plant, ...] = (
     Plant(
         "transfer-too-early",
@@ -477,6 +488,18 @@ PLANTS: tuple[Plant, ...] = (
         "every member knows what its service closed",
         _close_nothing_for_the_service,
         "sessions.test_sessions:test_whoever_leads_appends_the_close_that_the_service_asked_for",
+    ),
+    Plant(
+        "token-readmits",
+        "a new leader ends the sessions of those who may have none any more, whatever token is shown",
+        _review_no_session,
+        "sessions.test_revocation:test_new_leader_ends_the_sessions_of_the_gone_before_anything_else",
+    ),
+    Plant(
+        "token-without-certificate",
+        "the token of a session that a certificate opened counts only with that certificate",
+        _claim_without_a_certificate,
+        "sessions.test_revocation:test_session_of_a_certificate_is_not_taken_over_without_it",
     ),
     Plant(
         "witness-leads-on",

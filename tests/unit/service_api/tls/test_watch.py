@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.tls import Issuer
+from tests.unit.cluster.runtime.fake_gate import quiet_gate
 from trimaran.service_api.tls import TlsSettings, TlsStack
 from trimaran.service_api.tls.watch import TlsWatch
 from trimaran.service_api.types import MemberId
@@ -18,7 +19,7 @@ class Watched:
         self.time = datetime.now(UTC)
         self.events: list[tuple[str, str]] = []
         self.stack = TlsStack(settings, member_id=MemberId(1), is_watched=True, now=lambda: self.time)
-        self.watch = TlsWatch(self.stack, info=self._note, error=self._note, now=lambda: self.time)
+        self.watch = TlsWatch(self.stack, quiet_gate(), info=self._note, error=self._note, now=lambda: self.time)
 
     def _note(self, event: str, **fields: str) -> None:
         self.events.append((event, fields.get("reason") or fields["file"]))

@@ -13,7 +13,8 @@ from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core import events as ev
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep, ControlToggle
-from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest
+from trimaran.cluster.core.vocabulary.session_selection import SessionSelection
+from trimaran.cluster.documents.operations import Operation, OperationProgress, OperationRequest, SessionsRequest
 from trimaran.cluster.runtime.answering.operation_handler import _OF_ONE_MEMBER, _TOGGLES, OperationHandler
 from trimaran.cluster.runtime.answering.order_relay import OrderRelay
 from trimaran.cluster.runtime.files.process_log import ProcessLog
@@ -48,12 +49,14 @@ class Asked:
     def __init__(self, *steps: fx.ActionProgressed, error: ClusterError | None = None) -> None:
         self.lines: list[tuple[str, dict[str, Any]]] = []
         self.actions: list[tuple[ControlToggle, int | None]] = []
+        self.selections: list[SessionSelection] = []
         config = SimpleNamespace(member_id=0)
         module = SimpleNamespace(ctx=SimpleNamespace(cluster_id=CLUSTER, whole_cluster_id=0, config=config))
         relay = SimpleNamespace(passes_on=lambda order: False)
 
         async def run_action(wanted: ActionRequested) -> AsyncGenerator[fx.ActionProgressed, None]:
             self.actions.append((wanted.action, wanted.log_position))
+            self.selections += [wanted.sessions] if wanted.sessions is not None else []
             for step in steps:
                 yield step
             if error is not None:
@@ -196,3 +199,50 @@ async def test_the_log_level_is_changed_with_an_audit_line_and_without_a_log_ref
         ]
     finally:
         log.set_level("info")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (SessionsRequest(cluster_session_id=17), SessionSelection(ClusterSessionId(17))),
+        (SessionsRequest(principal="importer"), SessionSelection(encoded_principal=b"importer")),
+        (SessionsRequest(address="10.0.0.7"), SessionSelection(address="10.0.0.7")),
+        (SessionsRequest(address="2001:db8::5"), SessionSelection(address="2001:db8::/64")),
+        (SessionsRequest(address="2001:db8::/64"), SessionSelection(address="2001:db8::/64")),
+    ],
+)
+async def test_sessions_that_are_to_end_are_named_in_one_way(
+    wanted: SessionsRequest, expected: SessionSelection
+) -> None:
+    asked = Asked(step(ActionStep.DONE, is_final=True))
+
+    [each async for each in asked.answer(OperationRequest(operation=Operation.CLOSE_SESSIONS, sessions=wanted))]
+
+    assert asked.selections == [expected]
+    ((_, parameters), _) = asked.told("sessions")
+    assert parameters == wanted.model_dump(exclude_defaults=True)
+
+
+@pytest.mark.parametrize("wanted", [None, SessionsRequest(), SessionsRequest(cluster_session_id=1, principal="a")])
+async def test_sessions_that_are_named_in_no_way_or_two_do_not_end(wanted: SessionsRequest | None) -> None:
+    asked = Asked()
+
+    with pytest.raises(RemoteProtocolError, match="expected one of cluster_session_id, principal and address"):
+        [each async for each in asked.answer(OperationRequest(operation=Operation.CLOSE_SESSIONS, sessions=wanted))]
+
+    assert asked.selections == []
+
+
+def test_sessions_of_a_principal_that_is_gone_have_a_line_with_the_reason() -> None:
+    asked = Asked()
+    ids = tuple(map(ClusterSessionId, range(150)))
+
+    asked.handler.on_sessions_revoked(fx.SessionsRevoked(b"app\n", ids, ("10.0.0.7",), "it was removed"))
+
+    names = ("actions", "role", "caller", "proof", "addresses", "session_count", "reason")
+    (line,) = asked.told(*names)
+    principal = line[3]
+    assert line == (
+        *("audit.right_ended", ["session"], "client", principal, "password", ("10.0.0.7",), 150, "it was removed"),
+    )
+    assert "\n" not in str(principal)
