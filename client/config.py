@@ -230,6 +230,7 @@ class ConnectSettings(TypedDict, total=False):
     dial_timeout_s: float
     attempt_timeout_s: float
     new_leader_timeout_s: float | None
+    call_timeout_s: float
     close_timeout_s: float
     reconnect_min_s: float
     reconnect_max_s: float

@@ -13,6 +13,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NoReturn
@@ -53,6 +54,9 @@ EXIT_STATUSES: Final[Mapping[int, str]] = {
 
 ABSENT: Final = "-"
 """What a table shows where there is no value."""
+
+_SUBJECT: Final[ContextVar[tuple[str, Mapping[str, Any]]]] = ContextVar("subject", default=("", {}))
+"""What the output is about, where a command does one thing after the other."""
 
 _DURATIONS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -255,7 +259,7 @@ def print_object(row: Mapping[str, Any], output: OutputFormat, as_table: Callabl
 
     In JSON it has a `schema_version`, 1 where the object does not say another one.
     """
-    row = {"schema_version": 1, **row}
+    row = _with_subject({"schema_version": 1, **row})
     with ended_by_reader():
         if output is OutputFormat.TABLE:
             make_console().print(as_table())
@@ -295,9 +299,19 @@ def print_line(row: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
+@contextlib.contextmanager
+def output_about(subject: str, **facts: Any) -> Iterator[None]:
+    """Begin each error with what it is about, and add facts to each object of JSON: of one of several groups, say."""
+    token = _SUBJECT.set((f"{subject}: ", facts))
+    try:
+        yield
+    finally:
+        _SUBJECT.reset(token)
+
+
 def print_error(reason: str) -> None:
     """Print one line on standard error."""
-    typer.echo(f"trimaran: {printable(reason)}", err=True)
+    typer.echo(f"trimaran: {_SUBJECT.get()[0]}{printable(reason)}", err=True)
 
 
 def fail(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:
@@ -391,7 +405,7 @@ def _print_json(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print an array, an element at a time, as `json.dumps` would print all of it."""
     separator = "[\n"
     for row in rows:
-        sys.stdout.write(separator + textwrap.indent(json.dumps(row, indent=2), "  "))
+        sys.stdout.write(separator + textwrap.indent(json.dumps(_with_subject(row), indent=2), "  "))
         separator = ",\n"
     sys.stdout.write("[]\n" if separator == "[\n" else "\n]\n")
 
@@ -402,7 +416,11 @@ def _print_jsonl(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _write_json_line(row: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(row) + "\n")
+    sys.stdout.write(json.dumps(_with_subject(row)) + "\n")
+
+
+def _with_subject(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, **_SUBJECT.get()[1]}
 
 
 def _as_table(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str] | None, title: str | None) -> Table | None:

@@ -71,7 +71,7 @@ class HeldLock:
         client.cluster.call_at_session_end(self._on_over)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name} token={self.token} is_lost={self.lost.is_set()}>"
+        return f"<{type(self).__name__} {self.name!r} token={self.token} is_lost={self.lost.is_set()}>"
 
     async def release(self) -> bool:
         """Give the lock back; False if it was lost. It waits for a leader; a cancel gives up the answer only."""
@@ -246,14 +246,14 @@ class LocksClient(TypedClient, service="locks"):
             if not self.cluster.is_closed:
                 await self._ending.wait_briefly(self._release(claim.number))
             if isinstance(error, TimeoutError):
-                raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}") from error
+                raise LockTimeoutError(f"lock={name!r} was not granted: timeout_s={timeout_s}") from error
             raise
         finally:
             self._grants.close(claim.number)
         if session_id != self.cluster.cluster_session_id:
-            raise SessionClosedError(f"lock={name} was asked for in a session that has ended: {session_id}")
+            raise SessionClosedError(f"lock={name!r} was asked for in a session that has ended: {session_id}")
         if not found.is_held:
-            raise LockTimeoutError(f"lock={name} was not granted: timeout_s={timeout_s}")
+            raise LockTimeoutError(f"lock={name!r} was not granted: timeout_s={timeout_s}")
         return kind(self, claim, found.token, asked_s)
 
     async def _wait(self, claim: ClaimLock, found: ClaimState) -> ClaimState:

@@ -18,6 +18,7 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -93,7 +94,7 @@ class QueueJob:
 
     def __repr__(self) -> str:
         message = self.message
-        return f"<{type(self).__name__} {message.queue} id={message.message_id} delivery={message.delivery_count}>"
+        return f"<{type(self).__name__} {message.queue!r} id={message.message_id} delivery={message.delivery_count}>"
 
     @property
     def id(self) -> int:
@@ -247,8 +248,9 @@ class QueueClient(TypedClient, service="queue"):
     ) -> AsyncIterator[QueueJob]:
         """Iterate over jobs, without an end: at most `concurrency` that are not settled at a time.
 
-        So many are leased at once, and you must settle each within `lease_s` or extend it. What you have not been
-        given yet is given back when the iterator is closed.
+        You must settle each within `lease_s` or extend it. As long as you settle each before you ask for the next, one
+        is leased at a time, so a process that dies has one delivery that failed. If you ask for more, all that you may
+        have are leased in one call; what you have not been given yet is given back when the iterator is closed.
         """
         asked = ReceiveMessages(queue, concurrency, lease_s, with_session)
         jobs: list[QueueJob] = []
@@ -260,7 +262,9 @@ class QueueClient(TypedClient, service="queue"):
                 if len(unsettled) >= concurrency:
                     await _wait_for_slot(is_settled, unsettled)
                     continue
-                jobs = await self._receive_patiently(asked, concurrency - len(unsettled), lambda: False)
+                # Nothing open: the caller does one after the other, and would not begin what is leased beside it.
+                room = concurrency - len(unsettled) if unsettled else 1
+                jobs = await self._receive_patiently(asked, room, lambda: False)
                 for job in jobs:
                     job.call_when_settled(is_settled.set)
                 unsettled += jobs
@@ -287,7 +291,8 @@ class QueueClient(TypedClient, service="queue"):
 
         A job is acknowledged when its handler returns, and fails when it raises, which is logged; `on_failure` is
         told. Its lease is extended as long as the handler runs. If the lease is lost all the same, the handler is
-        cancelled. A handler may settle its job itself.
+        cancelled. A handler may settle its job itself. If you cancel this, handlers are cancelled, and their jobs are
+        given back: another worker has them at once, and no delivery has failed.
 
         Raises:
             SessionClosedError: the session has ended. Handlers are cancelled.
@@ -295,14 +300,14 @@ class QueueClient(TypedClient, service="queue"):
         """
         asked = ReceiveMessages(queue, concurrency, lease_s, with_session)
         running: set[QueueJob] = set()
+        cut_short: list[QueueJob] = []
         is_free = asyncio.Event()
 
-        async def run(job: QueueJob) -> None:
-            try:
-                await self._handle(job, handler, on_failure)
-            finally:
-                running.discard(job)
-                is_free.set()
+        def on_done(job: QueueJob, task: asyncio.Task[None]) -> None:
+            running.discard(job)
+            is_free.set()
+            if task.cancelled():
+                cut_short[:] = [each for each in (*cut_short, job) if not each.is_over]
 
         def is_stopping() -> bool:
             return stop is not None and stop.is_set()
@@ -316,9 +321,13 @@ class QueueClient(TypedClient, service="queue"):
                         continue
                     for job in await self._receive_patiently(asked, concurrency - len(running), is_stopping):
                         running.add(job)
-                        tasks.create_task(run(job))
+                        task = tasks.create_task(self._handle(job, handler, on_failure))
+                        task.add_done_callback(partial(on_done, job))
         except ExceptionGroup as group:
             raise first_leaf(group) from group
+        finally:
+            if cut_short:
+                await self._ending.wait_briefly(_give_back(cut_short))
 
     async def ack(self, receipt: int) -> None:
         """As `QueueJob.ack`, by the receipt alone."""

@@ -25,7 +25,7 @@ from typing import TypeVar, Unpack
 
 from ...service_api.access.credentials import CredentialsSupplier
 from ...service_api.connecting import ClosedAtExit, Connecting
-from ...service_api.errors import BackPressureError, LocalProtocolError
+from ...service_api.errors import BackPressureError, LocalProtocolError, SessionClosedError
 from ..cluster_client import SYSTEM_RANDOM, ClusterClient, OverClient, connect_client, open_session
 from ..conductor import ClientConductor
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
@@ -136,6 +136,7 @@ class SharedConnection(ClosedAtExit):
         `ClusterClient.connect` does, and:
 
             LocalProtocolError: the shared connection is closed, or belongs to another event loop.
+            SessionClosedError: the shared connection was closed while this waited.
             BackPressureError: four million sessions are open.
         """
         config = self._config
@@ -207,9 +208,11 @@ class SharedConnection(ClosedAtExit):
         if self._loop is None:
             self._loop, self._opening = asyncio.get_running_loop(), asyncio.Lock()
         self._check_loop()
+        if self._is_closed:
+            raise LocalProtocolError("this shared connection is closed: make a new one")
         async with self._turn_to_open():
             if self._is_closed:
-                raise LocalProtocolError("this shared connection is closed: make a new one")
+                raise SessionClosedError("the shared connection was closed")
             session = SharedSession(self, SessionShare(self._base, self._free_number()))
             endpoints = tuple(dict.fromkeys((*self._links, *self._known, *config.endpoints)))
             if endpoints != config.endpoints:

@@ -22,6 +22,7 @@ from .archive import VOCABULARY
 from .operate.log_skip import skip
 from .operate.log_trust import trust
 from .shared.cluster_log import ServedByOption, tail_rows
+from .shared.every_group import of_every_group
 from .shared.setting_flags import (
     load_cluster_id_from_flags,
     load_consensus_endpoints,
@@ -37,6 +38,7 @@ app.command(epilog="Example: trimaran log skip --log-position 8352 --confirm --c
 
 @app.command(epilog="Example: trimaran log tail -f --config trimaran-data/cluster.toml")
 @with_member_flags
+@of_every_group
 def tail(
     count: CountOption = 10,
     begin: BeginOption = None,

@@ -10,23 +10,24 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from ...archive.tool.output import EXIT_UNREACHABLE, EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
+from ...archive.tool.output import EXIT_USAGE, OutputFormat, OutputOption, fail, new_group
 from ...service_api.member_id import MEMBER_ID_MAX
-from ..core.vocabulary.configuration import MEMBER_LIMIT, MemberKind
+from ..core.vocabulary.configuration import MemberKind
 from ..core.vocabulary.member_change import MemberChangeKind
 from ..documents.inspection import MembersView
 from ..documents.operations import MemberChangeRequest, Operation
+from ..settings.groups import group_member
 from ..settings.member_endpoints import MemberEndpoints, parse_members
 from .members import list_members
-from .shared.inspection import UnreachableError, ask_for_best
+from .shared.every_group import asked_groups, of_every_group
+from .shared.inspection import ask_who_belongs
 from .shared.operation import TimeoutOption, carry_out
-from .shared.setting_flags import load_asked_cluster, with_member_flags
+from .shared.setting_flags import load_asked_cluster, load_groups_from_flags, with_member_flags
 
 app: Final = new_group("Show and change the members of a running cluster.")
 app.command("list", epilog="Example: trimaran member list --config trimaran-data/cluster.toml -o jsonl")(list_members)
 
 _LOOK_INTERVAL_S: Final = 0.25
-_ASK_TIMEOUT_S: Final = 2.0
 _PROMOTABLE: Final = {kind for kind in MemberKind if kind.is_promotable}
 _REPLACED_BY: Final[dict[str, MemberChangeKind]] = {
     MemberKind.WITNESS: MemberChangeKind.ADD_WITNESS,
@@ -54,7 +55,7 @@ EndpointOption = Annotated[
     typer.Option(
         "--endpoint",
         metavar="HOST:BASE_PORT",
-        help="Where others dial it: five ports from this one on, or its five endpoints with commas.",
+        help="Where others dial it: five ports from this one on, or its five endpoints with commas; of group 0.",
         show_default=False,
     ),
 ]
@@ -95,17 +96,32 @@ def add_member(
         fail("--witness and --promote: a witness is added as what it is, and never promoted", EXIT_USAGE)
     if is_standby and (is_witness or promotes):
         fail("--standby with --witness or --promote: a standby runs the services and does not vote", EXIT_USAGE)
-    endpoints = _parse_endpoint(endpoint)
-    new_id = _next_id(settings) if member_id is None else member_id
+    _parse_endpoint(endpoint, settings)
     kind = MemberChangeKind.ADD_WITNESS if is_witness else MemberChangeKind.ADD
     kind = MemberChangeKind.ADD_STANDBY if is_standby else kind
-    _change(kind, new_id, timeout, output, settings, endpoints=endpoints)
+    new_id = _next_id(settings) if member_id is None else member_id
+    _add(new_id=new_id, kind=kind, endpoint=endpoint, promotes=promotes, timeout=timeout, output=output, **settings)
+
+
+@of_every_group
+def _add(
+    *,
+    new_id: int,
+    kind: MemberChangeKind,
+    endpoint: str,
+    promotes: bool,
+    timeout: float,
+    output: OutputFormat,
+    **settings: Any,
+) -> None:
+    _change(kind, new_id, timeout, output, settings, endpoints=_parse_endpoint(endpoint, settings))
     if promotes:
         _promote_when_ready(new_id, timeout, output, settings)
 
 
 @app.command("promote", epilog="Example: trimaran member promote --id 3 --config trimaran-data/cluster.toml")
 @with_member_flags
+@of_every_group
 def promote_member(
     member_id: IdOption,
     timeout: TimeoutOption = 60.0,
@@ -118,6 +134,7 @@ def promote_member(
 
 @app.command("remove", epilog="Example: trimaran member remove --id 0 --config trimaran-data/cluster.toml")
 @with_member_flags
+@of_every_group
 def remove_member(
     member_id: IdOption,
     timeout: TimeoutOption = 60.0,
@@ -135,6 +152,7 @@ def remove_member(
     "move", epilog="Example: trimaran member move --id 2 --endpoint 10.0.0.9:9000 --config trimaran-data/cluster.toml"
 )
 @with_member_flags
+@of_every_group
 def move_member(
     member_id: IdOption,
     endpoint: EndpointOption,
@@ -147,7 +165,8 @@ def move_member(
     Stop it, move its directory where that changes, run this command, and start it with the new endpoint in its
     settings.
     """
-    _change(MemberChangeKind.MOVE, member_id, timeout, output, settings, endpoints=_parse_endpoint(endpoint))
+    endpoints = _parse_endpoint(endpoint, settings)
+    _change(MemberChangeKind.MOVE, member_id, timeout, output, settings, endpoints=endpoints)
 
 
 @app.command(
@@ -168,18 +187,24 @@ def replace_member(
     new process with `trimaran node --join`, the id that this command prints once it is added, and the same endpoint. A
     witness is replaced by a witness, a standby by a standby.
     """
-    view = asyncio.run(_ask_view(settings))
-    endpoints, new_id = _parse_endpoint(endpoint), view.high_member_id + 1
-    replaced = next((one for one in view.members if one.member_id == member_id), None)
+    _parse_endpoint(endpoint, settings)
+    new_id = _next_id(settings)
+    _replace(new_id=new_id, old_id=member_id, endpoint=endpoint, timeout=timeout, output=output, **settings)
+
+
+@of_every_group
+def _replace(*, new_id: int, old_id: int, endpoint: str, timeout: float, output: OutputFormat, **settings: Any) -> None:
+    view = _ask(settings)
+    replaced = next((one for one in view.members if one.member_id == old_id), None)
     if replaced is None:
-        _fail_for_stranger(member_id, view)
+        _fail_for_stranger(old_id, view)
     kind = _REPLACED_BY.get(replaced.kind, MemberChangeKind.ADD)
-    _change(kind, new_id, timeout, output, settings, endpoints=endpoints)
+    _change(kind, new_id, timeout, output, settings, endpoints=_parse_endpoint(endpoint, settings))
     if output is OutputFormat.TABLE:  # not before: the id of an addition that is refused may become another member's
-        typer.echo(f"member {new_id} at {endpoint} replaces member {member_id}")
+        typer.echo(f"member {new_id} at {endpoint} replaces member {old_id}")
     if kind is MemberChangeKind.ADD:
         _promote_when_ready(new_id, timeout, output, settings)
-    _change(MemberChangeKind.REMOVE, member_id, timeout, output, settings)
+    _change(MemberChangeKind.REMOVE, old_id, timeout, output, settings)
 
 
 def _fail_for_stranger(member_id: int, view: MembersView) -> NoReturn:
@@ -187,16 +212,14 @@ def _fail_for_stranger(member_id: int, view: MembersView) -> NoReturn:
     fail(f"member_id={member_id} is no member: the members are {known}", EXIT_USAGE)
 
 
-def _parse_endpoint(text: str) -> tuple[str, ...]:
-    """Return the five endpoints of a member.
+def _parse_endpoint(text: str, settings: dict[str, Any]) -> tuple[str, ...]:
+    """Return the five endpoints of a member in the group that the settings name; `text` has those of group 0.
 
     Raises:
-        ConfigurationError: the user's: what cannot be read.
+        ConfigurationError: the user's: what cannot be read, or a port would be too high.
     """
-    if text.count(",") == 0:
-        return MemberEndpoints.from_base(0, text).endpoints
-    [member] = parse_members(f"0,{text}")
-    return member.endpoints
+    [member] = parse_members(f"0,{text}") if "," in text else [MemberEndpoints.from_base(0, text)]
+    return group_member(member, load_groups_from_flags(settings)[1] or 0).endpoints
 
 
 def _change(
@@ -212,20 +235,15 @@ def _change(
     carry_out(Operation.CHANGE_MEMBERS, timeout_s, output, settings, change=change)
 
 
-async def _ask_view(settings: dict[str, Any]) -> MembersView:
-    """Ask who the members are.
-
-    Raises:
-        Exit: nobody answers.
-    """
-    try:
-        return await ask_for_best(load_asked_cluster(settings), MembersView, _ASK_TIMEOUT_S, limit=MEMBER_LIMIT)
-    except UnreachableError as error:
-        fail(str(error), EXIT_UNREACHABLE)
+def _ask(settings: dict[str, Any]) -> MembersView:
+    """Ask one group who its members are."""
+    return asyncio.run(ask_who_belongs(load_asked_cluster(settings)))
 
 
 def _next_id(settings: dict[str, Any]) -> int:
-    return asyncio.run(_ask_view(settings)).high_member_id + 1
+    """Return the id that is free in every group that is asked."""
+    views = [_ask(settings | {"group": str(each.index)}) for each in asked_groups(settings)]
+    return max(view.high_member_id for view in views) + 1
 
 
 def _promote_when_ready(member_id: int, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> None:
@@ -237,9 +255,10 @@ def _promote_when_ready(member_id: int, timeout_s: float, output: OutputFormat, 
 async def _wait_until_ready(member_id: int, timeout_s: float, output: OutputFormat, settings: dict[str, Any]) -> float:
     """Return when a learner has the log, or the timeout is over; gives what is left of it."""
     loop = asyncio.get_running_loop()
+    cluster = load_asked_cluster(settings)
     deadline_s, told_s = loop.time() + timeout_s, loop.time()
     while True:
-        view = await _ask_view(settings)
+        view = await ask_who_belongs(cluster)
         member = next((one for one in view.members if one.member_id == member_id), None)
         if member is None:
             _fail_for_stranger(member_id, view)

@@ -78,7 +78,7 @@ def use_locks(config: ClientConfig) -> None:
             assert isinstance(lock, SyncHeldLock)
             assert ([each.token for each in locks.scan()], lock.lost.is_set()) == ([lock.token], False)
             assert election.try_acquire("a") is None
-            with pytest.raises(LockTimeoutError, match="lock=a"):
+            with pytest.raises(LockTimeoutError, match="lock='a'"):
                 election.acquire("a", timeout_s=0.01)
             waiting = pool.submit(election.acquire, "a")
             assert lock.release()

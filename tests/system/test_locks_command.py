@@ -81,7 +81,7 @@ async def test_a_command_has_the_lock_as_long_as_it_runs_and_no_longer_than_the_
         running = await start(cluster, "run", LOCK, "--lease", "2", "--", sys.executable, "-c", WAIT_FOR_TERM)
         await read_line(running)
         cluster.members[0].kill()
-        told = f"trimaran: lock={LOCK} was lost: the command is told to end\n"
+        told = f"trimaran: lock={LOCK!r} was lost: the command is told to end\n"
         assert await end_of(running) == (1, "told to end\n", told)
         cluster.start(0)
         await cluster.wait_for_leader()
@@ -96,7 +96,7 @@ async def expect_that_others_wait_or_give_up(cluster: SystemCluster, locks: Lock
     assert (await locks.inspect(LOCK)).waiters == []
 
     refused = await start(cluster, "run", LOCK, "--wait", "0", "--", "echo", "must not run")
-    assert await end_of(refused) == (1, "", f"trimaran: lock={LOCK} was not granted: timeout_s=0.0\n")
+    assert await end_of(refused) == (1, "", f"trimaran: lock={LOCK!r} was not granted: timeout_s=0.0\n")
 
 
 async def wait_for_waiter(locks: LocksClient) -> None:

@@ -28,7 +28,6 @@ from ....service_api.authorisation import AllowAll
 from ....service_api.cluster_id import parse_cluster_id
 from ....service_api.endpoint import Endpoint
 from ....service_api.errors import ConfigurationError
-from ....service_api.log_lines import STANDARD_ERROR, LogLineWriter
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
@@ -43,6 +42,7 @@ from ...net.server.archive_server import CONNECTION_LIMIT, ArchiveServer
 from ...net.server.policy import ReadOnly
 from ...net.server.served_archive import ServedArchive
 from ...store.conductor import Archive
+from ..log_writer import new_log_writer
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, EXIT_USAGE
 
 DEFAULT_PORT: Final = 8010
@@ -120,9 +120,7 @@ def serve(
         replay_limit=connection_limit,
         recording_limit=connection_limit,
     )
-    structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=LogLineWriter(STANDARD_ERROR, _report)
-    )
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20), logger_factory=new_log_writer())
     try:
         asyncio.run(_serve(directory, config, Endpoint(host, port), make_state, connection_limit))
     except ArchiveInUseError as error:
@@ -133,10 +131,6 @@ def serve(
         _fail(str(error), EXIT_USAGE)
     except OSError as error:
         _fail(f"cannot serve: directory={directory} endpoint={host}:{port} {error}", EXIT_USAGE)
-
-
-def _report(event: str, **fields: object) -> None:
-    structlog.get_logger().error(event, **fields)
 
 
 async def _serve(

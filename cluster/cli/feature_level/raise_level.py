@@ -9,6 +9,7 @@ import typer
 from ....archive.tool.output import OutputFormat, OutputOption
 from ...core.vocabulary.feature_levels import FEATURE_LEVEL_LIMIT
 from ...documents.operations import Operation
+from ..shared.every_group import of_every_group
 from ..shared.operation import TimeoutOption, carry_out
 from ..shared.setting_flags import with_member_flags
 
@@ -26,6 +27,7 @@ ToOption = Annotated[
 
 
 @with_member_flags
+@of_every_group
 def raise_level(
     to: ToOption = None,
     timeout: TimeoutOption = 60.0,

@@ -9,12 +9,14 @@ from rich.text import Text
 
 from ....archive.tool.output import ABSENT, OutputFormat, OutputOption, format_number, new_table
 from ...documents.inspection import MembersView
+from ..shared.every_group import of_every_group
 from ..shared.inspection import Inspection, MemberOption, heading
 from ..shared.setting_flags import with_member_flags
 from ..shared.watching import TimeoutOption, WatchOption
 
 
 @with_member_flags
+@of_every_group
 def show_level(
     output: OutputOption = OutputFormat.TABLE,
     watch_every: WatchOption = None,

@@ -101,7 +101,7 @@ class LockedCommand:
 
     async def _end_when_lost(self, held: HeldLock, process: Process) -> None:
         await held.lost.wait()
-        print_error(f"lock={self.name} was lost: the command is told to end")
+        print_error(f"lock={self.name!r} was lost: the command is told to end")
         with contextlib.suppress(ProcessLookupError):  # it has ended by itself meanwhile
             process.terminate()
             await asyncio.sleep(self.grace_s)

@@ -1,21 +1,35 @@
 """Commands that ask a cluster with groups: all of its groups, one after the other, unless one is named.
 
-In a table each group has a line before it; as JSON each group is an object, which names it.
+In a table each group has a line before it. Each object of JSON has the field `group`, such as `0/4`, and each error
+begins with its group.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import typer
 
-from ....archive.tool.output import EXIT_OK, OutputFormat
+from ....archive.tool.output import EXIT_OK, OutputFormat, output_about
 from ....service_api.errors import ConfigurationError
 from ....service_api.groups.group import Group
-from ...settings.config import NodeConfig
 from .setting_flags import load_groups_from_flags
+
+_GROUP_SETTINGS: Final = ("config_file", "groups", "group")
+_ENDLESS: Final = {"watch_every": "--watch", "follow": "--follow"}
+"""Parameters with which a command would never come to its second group."""
+
+
+def asked_groups(settings: Mapping[str, Any]) -> list[Group]:
+    """Return the groups that a command asks: the one that the settings name, or all; one, if there are no groups.
+
+    Raises:
+        ConfigurationError: the user's: see `load_groups_from_flags`.
+    """
+    count, index = load_groups_from_flags({name: settings.get(name) for name in _GROUP_SETTINGS})
+    return [Group(each, count) for each in (range(count) if index is None else [index])]
 
 
 def of_every_group(function: Callable[..., None]) -> Callable[..., None]:
@@ -27,25 +41,28 @@ def of_every_group(function: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def command(**values: Any) -> None:
-        settings = {name: value for name, value in values.items() if name in NodeConfig.model_fields}
-        group_count, group_index = load_groups_from_flags(settings | {"config_file": values.get("config_file")})
-        if group_count == 1 or group_index is not None:
+        groups = asked_groups(values)
+        endless = [flag for name, flag in _ENDLESS.items() if values.get(name)]
+        if len(groups) > 1 and endless:
+            raise ConfigurationError(f"{endless[0]} of groups={len(groups)}: give --group, from 0 to {len(groups) - 1}")
+        if groups[0].count == 1:
             function(**values)
             return
-        if values.get("watch_every") is not None:
-            raise ConfigurationError(f"--watch of groups={group_count}: give --group, from 0 to {group_count - 1}")
-        statuses = [_ask_one(function, values, Group(i, group_count)) for i in range(group_count)]
-        raise typer.Exit(next((status for status in statuses if status != EXIT_OK), EXIT_OK))
+        statuses = [_ask_one(function, values, group, is_only=len(groups) == 1) for group in groups]
+        failures = [status for status in statuses if status != EXIT_OK]
+        if failures:
+            raise typer.Exit(failures[0])
 
     return command
 
 
-def _ask_one(function: Callable[..., None], values: dict[str, Any], group: Group) -> int:
+def _ask_one(function: Callable[..., None], values: dict[str, Any], group: Group, *, is_only: bool) -> int:
     """Do it for one group, and return the exit status."""
-    if values.get("output", OutputFormat.TABLE) is OutputFormat.TABLE:
+    if not is_only and values.get("output", OutputFormat.TABLE) is OutputFormat.TABLE:
         typer.echo(f"{chr(10) if group.index else ''}{group}")
     try:
-        function(**values | {"group": str(group.index)})
+        with output_about(str(group), group=group.to_text()):
+            function(**values | {"group": str(group.index)})
     except typer.Exit as ended:
         return ended.exit_code
     return EXIT_OK

@@ -28,13 +28,15 @@ from ....archive.tool.output import (
 )
 from ....service_api.documents.member_status import find_leader, leads, term_order
 from ....service_api.errors import ClusterError
-from ...documents.inspection import ROW_LIMIT, SessionOrder, View, ViewT, inspect_member
+from ...core.vocabulary.configuration import MEMBER_LIMIT
+from ...documents.inspection import ROW_LIMIT, MembersView, SessionOrder, View, ViewT, inspect_member
 from ...documents.query import StatusQueryError
 from .setting_flags import AskedCluster, load_asked_cluster
 from .watching import watch
 
 LEADER_STYLE: Final = "bold green"
 DOWN_STYLE: Final = "red"
+_ASK_TIMEOUT_S: Final = 2.0
 
 MemberOption = Annotated[
     int | None,
@@ -122,6 +124,18 @@ async def ask_for_best(
     if not views:
         raise UnreachableError(f"no member answers: {'; '.join(r for r in results if isinstance(r, str))}")
     return find_leader(views) or max(views, key=term_order)
+
+
+async def ask_who_belongs(cluster: AskedCluster) -> MembersView:
+    """Ask who the members of a cluster are, and who leads.
+
+    Raises:
+        Exit: nobody answers.
+    """
+    try:
+        return await ask_for_best(cluster, MembersView, _ASK_TIMEOUT_S, limit=MEMBER_LIMIT)
+    except UnreachableError as error:
+        fail(str(error), EXIT_UNREACHABLE)
 
 
 async def _ask(

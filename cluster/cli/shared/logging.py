@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from ....service_api.log_lines import STANDARD_ERROR, LogLineWriter
+from ....archive.tool.log_writer import new_log_writer
 from ...runtime.files.process_log import LevelledLogger, ProcessLog
 
 _TRACE_FRAME_LIMIT: Final = 8
@@ -64,13 +64,9 @@ def configure_logging(
     structlog.configure(
         processors=[*processors, renderer],
         wrapper_class=LevelledLogger,
-        logger_factory=LogLineWriter(STANDARD_ERROR, _report),
+        logger_factory=new_log_writer(),
         cache_logger_on_first_use=True,
     )
-
-
-def _report(event: str, **fields: object) -> None:
-    structlog.get_logger().error(event, **fields)
 
 
 def _as_one_line(

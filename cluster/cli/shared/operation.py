@@ -32,6 +32,7 @@ from ....archive.tool.output import (
     ended_by_reader,
     fail,
     print_line,
+    print_object,
 )
 from ....service_api import ClusterError
 from ....service_api.documents.member_status import MemberStatus, find_leader, is_in_term, term_order
@@ -112,6 +113,7 @@ def carry_out(
     log_position: int | None = None,
     change: MemberChangeRequest | None = None,
     target_member_id: int | None = None,
+    source_member_id: int | None = None,
     asked_member_id: int | None = None,
     feature_level: int | None = None,
     log_level: str | None = None,
@@ -119,16 +121,25 @@ def carry_out(
 ) -> None:
     """Have a cluster do something, print what is told of it, end with the status that says how it went.
 
-    The leader is asked, or `asked_member_id`.
+    The leader is asked, or `asked_member_id`. A hand-over to the member that leads, or from another one than
+    `source_member_id`, is done at once.
 
     Raises:
         Exit: it was not done, or not by all.
     """
     cluster = load_asked_cluster(settings)
-    for member_id in (target_member_id, asked_member_id):
+    for member_id in (target_member_id, source_member_id, asked_member_id):
         cluster.only(member_id)
     wanted = _Wanted(
-        operation, log_position, change, target_member_id, asked_member_id, feature_level, log_level, sessions
+        operation,
+        log_position,
+        change,
+        target_member_id,
+        source_member_id,
+        asked_member_id,
+        feature_level,
+        log_level,
+        sessions,
     )
     with ended_by_reader():
         asyncio.run(_carry_out(wanted, cluster, timeout_s, output))
@@ -141,11 +152,30 @@ class _Wanted(NamedTuple):
     log_position: int | None
     change: MemberChangeRequest | None
     target_member_id: int | None
+    source_member_id: int | None
+    """Of a hand-over: the only member that is to hand over, where it leads; None: whichever leads."""
     asked_member_id: int | None
     """The member to ask; None: the leader."""
     feature_level: int | None
     log_level: str | None
     sessions: SessionsRequest | None
+
+    def why_done(self, leader: _Leader) -> OperationProgress | None:
+        """Return the step that says that a hand-over is not needed, for the right member leads; None if it is."""
+        leader_id, source_id = leader.member_id, self.source_member_id
+        if self.operation is not Operation.TRANSFER:
+            return None
+        if leader_id != self.target_member_id and source_id in (None, leader_id):
+            return None
+        detail = f"member {leader_id} leads already leadership_term_id={leader.leadership_term_id}"
+        return OperationProgress(
+            operation=self.operation,
+            step=ActionStep.DONE,
+            member_id=leader_id,
+            log_position=None,
+            detail=detail,
+            is_final=True,
+        )
 
 
 async def _carry_out(wanted: _Wanted, cluster: AskedCluster, timeout_s: float, output: OutputFormat) -> None:
@@ -178,7 +208,7 @@ async def _carry_out(wanted: _Wanted, cluster: AskedCluster, timeout_s: float, o
             steps=steps,
             members=parts,
         )
-        typer.echo(report.model_dump_json(indent=2))
+        print_object(report.model_dump(mode="json"), output, lambda: "")
     if last.step is ActionStep.REFUSED:
         fail(f"{operation} refused: {last.detail}", EXIT_REFUSED)
     if last.step is not ActionStep.DONE:
@@ -237,6 +267,10 @@ class _Asking:
         while True:
             newest = next(reversed(undone.values()), None)
             leader = await self._find_leader(newest)
+            done = self._wanted.why_done(leader)
+            if done is not None:
+                _print_step(done, self._output)
+                return leader.member_id, _Answer([done])
             key = leader.member_id, leader.leadership_term_id
             if key in undone:
                 return leader.member_id, undone[key]

@@ -142,7 +142,7 @@ def test_a_lock_is_lost_with_its_session_and_a_claim_that_waits_is_told(memory: 
         assert errors == []  # there is no other session yet
         await memory.advance(10)
         memory.heal()
-        with pytest.raises(SessionClosedError, match="lock=b"):
+        with pytest.raises(SessionClosedError, match="lock='b'"):
             await waiting
         assert await held.release() is False
         async with asyncio.timeout(20):

@@ -250,6 +250,26 @@ def test_a_closed_connection_opens_no_session_and_one_loop_owns_it() -> None:
         memory.run(test())
 
 
+def test_who_waits_for_a_session_when_the_connection_is_closed_is_told_so() -> None:
+    """The caller did nothing wrong: somebody else has closed it, meanwhile."""
+
+    async def test() -> None:
+        for member_id in (0, 1):
+            memory.kill(member_id)
+        shared = memory.share(connect_timeout_s=60.0)
+        waiting = [asyncio.ensure_future(shared.open_session()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+
+        await shared.aclose()
+
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in found] == [SessionClosedError] * 3, found
+        assert all("closed" in str(each) for each in found)
+
+    with made() as memory:
+        memory.run(test())
+
+
 def test_queries_and_snapshots_work_over_it() -> None:
     async def test() -> None:
         async with memory.share() as shared:

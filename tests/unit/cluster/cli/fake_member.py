@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -19,11 +20,13 @@ SETUP_LENGTH = 64
 
 
 class FakeMember:
-    """Answers with the document of the stream that it is asked on, until it is closed."""
+    """Answers with the document of the stream that it is asked on, until it is closed; on any port, or on `port`."""
 
-    def __init__(self, member_id: int, answers: Mapping[int, BaseModel]) -> None:
+    def __init__(self, member_id: int, answers: Mapping[int, BaseModel], port: int = 0) -> None:
         self.answers = answers
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.requests: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        """What it was asked, by stream."""
+        self._socket = socket.create_server(("127.0.0.1", port))
         port = self._socket.getsockname()[1]
         self.members = f"{member_id},127.0.0.1:1,127.0.0.1:{port},127.0.0.1:2,127.0.0.1:3,127.0.0.1:4"
         """As in --members."""
@@ -61,5 +64,7 @@ class FakeMember:
                     header = stream.read(HEADER_LENGTH)
                     if len(header) < HEADER_LENGTH:  # the command has given up, on a slow machine
                         continue
-                    stream.read((unpack_header(header).frame_length + 31 & -32) - HEADER_LENGTH)
+                    length = unpack_header(header).frame_length
+                    body = stream.read((length + 31 & -32) - HEADER_LENGTH)
+                    self.requests[stream_id].append(json.loads(body[: length - HEADER_LENGTH]))
                 connection.sendall(encode_frame(json.dumps(self.document(stream_id)).encode(), stream_id=stream_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -14,6 +15,7 @@ from tests.unit.cluster.cli.answers import member_status
 from tests.unit.cluster.cli.fake_member import FakeMember
 from tests.unit.cluster.cli.shared.test_inspection import members_view
 from trimaran.archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE
+from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.core.vocabulary.control_toggle import ActionStep
 from trimaran.cluster.documents.operations import Operation, OperationProgress
@@ -73,6 +75,30 @@ def cluster(progress: OperationProgress, *followers: MemberStatus, cluster_id: s
             for status in statuses
         ]
         yield "|".join(member.members for member in members)
+
+
+@contextmanager
+def grouped(operation: Operation, *high_member_ids: int) -> Iterator[list[FakeMember]]:
+    """Member 0 leads each of several groups; in each another id is the highest that there was."""
+    [base_port] = find_base_ports(1, group_count=len(high_member_ids))
+    leader = with_snapshot(member_status(0, state="LEADER", leader=0))
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                FakeMember(
+                    0,
+                    {
+                        STATUS_STREAM_ID: leader,
+                        OPERATION_STREAM_ID: answer(operation),
+                        INSPECTION_STREAM_ID: members_view(0, "LEADER").model_copy(
+                            update={"high_member_id": high_member_id}
+                        ),
+                    },
+                    base_port + 1 + 100 * group_index,
+                )
+            )
+            for group_index, high_member_id in enumerate(high_member_ids)
+        ]
 
 
 def run(command: str, members: str, *arguments: str, environment: Mapping[str, str] | None = None) -> Result:
@@ -254,6 +280,7 @@ def test_a_member_that_is_none_is_wrong_usage(command: str) -> None:
         "member remove",
         "suspend --timeout 0",
         "leader transfer --to -1",
+        "leader transfer --at 02:00",
         "feature-level raise --to 0",
         "suspend -o yaml",
     ],
@@ -308,3 +335,59 @@ def test_sessions_to_close_are_named_in_one_way(named: str) -> None:
 
     assert result.exit_code == EXIT_USAGE
     assert has_facts(result.stderr, "ID", "--principal NAME", "--address ADDRESS")
+
+
+@pytest.mark.parametrize("command", ["member add", "member move --id 0", "member replace --id 0"])
+def test_a_member_has_one_id_and_its_own_ports_in_every_group(command: str) -> None:
+    """The ports of a group are 100 above those of the group before, which nobody has to work out."""
+    with grouped(Operation.CHANGE_MEMBERS, 4, 6) as members:
+        result = run(f"{command} --endpoint {FREE}", members[0].members, "--groups", "2", "--timeout", "0.5")
+
+    [first, second] = [member.requests[OPERATION_STREAM_ID][0]["change"] for member in members]
+    assert result.stdout.startswith("group 0 of 2\n")
+    assert "\ngroup 1 of 2\n" in result.stdout
+    assert first["member_id"] == second["member_id"] == (0 if "move" in command else 7)
+    assert (first["endpoints"][0], second["endpoints"][4]) == ("127.0.0.1:1", "127.0.0.1:105")
+
+
+def test_a_group_that_is_named_is_changed_alone() -> None:
+    """So an operator ends what was done in some groups only; the endpoint is that of group 0, as in all settings."""
+    with grouped(Operation.CHANGE_MEMBERS, 4, 6) as members:
+        result = run(f"member add --endpoint {FREE}", members[0].members, "--groups", "2", "--group", "1", "-o", "json")
+
+    [change] = [each["change"] for each in members[1].requests[OPERATION_STREAM_ID]]
+    assert members[0].requests == {}
+    assert (change["member_id"], change["endpoints"][0]) == (7, "127.0.0.1:101")
+    assert json.loads(result.stdout)["group"] == "1/2"
+
+
+@pytest.mark.parametrize("flags", [("--to", "0"), ("--from", "1")])
+def test_a_hand_over_leaves_a_leader_that_is_the_right_one(flags: tuple[str, str]) -> None:
+    """Of several groups some are led by it already."""
+    follower = member_status(1, leader=0)
+    with cluster(answer(Operation.TRANSFER, ActionStep.FAILED), follower) as members:
+        result = run("leader transfer", members, *flags)
+
+    assert result.exit_code == 0, result.stderr
+    assert has_facts(result.stdout, "transfer done", "member 0 leads already")
+
+
+def test_a_hand_over_from_the_leader_is_asked_for() -> None:
+    with cluster(answer(Operation.TRANSFER)) as members:
+        result = run("leader transfer", members, "--from", "0")
+
+    assert (result.exit_code, "as asked" in result.stdout) == (0, True)
+
+
+def test_a_planned_hand_over_says_who_leads_and_looks_at_its_members_first() -> None:
+    """A slip shows now, and not at night; the time has come when the command looks for it."""
+    soon, later = ((datetime.now(UTC) + timedelta(seconds=left_s)).isoformat() for left_s in (1, 3_600))
+    with cluster(answer(Operation.TRANSFER)) as members:
+        result = run("leader transfer", members, "--at", soon)
+        unknown = run("leader transfer --to 5", members, "--at", later)
+    gone = run("leader transfer", GONE, "--at", later)
+
+    assert (result.exit_code, "as asked" in result.stdout) == (0, True)
+    assert has_facts(result.stderr, "member 0 leads now", "waits until")
+    assert unknown.exit_code == EXIT_USAGE
+    assert gone.exit_code == EXIT_UNREACHABLE

@@ -55,13 +55,30 @@ def test_no_waiter_waits_for_ever_while_leaders_die(seed: int) -> None:
         cluster.run(test())
 
 
+def test_a_name_with_control_characters_is_shown_and_never_done() -> None:
+    """Errors and log lines are read in terminals."""
+    with MemoryCluster(LockService) as cluster:
+
+        async def test() -> None:
+            one, two = LocksClient(await cluster.connect()), LocksClient(await cluster.connect())
+            name = "a\x1b[2J\nb"
+            async with one.lock(name) as lock:
+                with pytest.raises(LockTimeoutError) as refused:
+                    await two.acquire(name, timeout_s=0.1)
+                assert repr(lock).isprintable()
+                assert str(refused.value).isprintable()
+                assert repr(name) in repr(lock)
+
+        cluster.run(test())
+
+
 def test_a_wait_ends_in_time_and_leaves_nothing() -> None:
     with MemoryCluster(LockService) as cluster:
 
         async def test() -> None:
             one, two = LocksClient(await cluster.connect()), LocksClient(await cluster.connect())
             async with one.lock("a", value="one") as lock:
-                with pytest.raises(LockTimeoutError, match=r"lock=a .*timeout_s=0\.5"):
+                with pytest.raises(LockTimeoutError, match=r"lock='a' .*timeout_s=0\.5"):
                     await two.acquire("a", timeout_s=0.5)
                 assert await two.try_acquire("a") is None
                 waiting = asyncio.ensure_future(two.acquire("a"))

@@ -165,13 +165,72 @@ def test_a_consumer_has_so_many_jobs_at_a_time_and_gives_back_what_it_has_not_gi
                     for each in open_jobs:
                         await each.ack()
                     open_jobs.clear()
-                if len(bodies) == 7:
+                if len(bodies) == 8:
                     break
+            assert (await queues.stats("q")).leased == 3
             await jobs.aclose()  # type: ignore[attr-defined]
-            assert bodies == list(range(7))
+            assert bodies == list(range(8))
             found = await queues.stats("q")
-            assert (found.ready, found.leased) == (3, 1)
-            assert [job.delivery_count for job in await queues.receive("q", limit=9)] == [1, 1, 1]
+            assert (found.ready, found.leased) == (2, 2)
+            assert [job.delivery_count for job in await queues.receive("q", limit=9)] == [1, 1]
+
+        cluster.run(test())
+
+
+def test_a_consumer_that_dies_in_the_middle_of_one_of_eight_has_one_failed_delivery() -> None:
+    """It does one after the other, so the others were never leased to it."""
+    with MemoryCluster(QueueService) as cluster:
+
+        async def test() -> None:
+            queues, other = QueueClient(await cluster.connect()), QueueClient(await cluster.connect())
+            ids = await queues.send_many("q", ["job"] * 8)
+            jobs = queues.consume("q", concurrency=8, lease_s=1)
+            await (await anext(jobs)).ack()
+            dying = await anext(jobs)
+            assert (await other.stats("q")).leased == 1
+
+            await asyncio.sleep(3)  # its lease ends: nobody hears of it again
+
+            again = await other.receive("q", limit=9)
+            found = {job.id: job.delivery_count for job in again}
+            assert found == dict.fromkeys(ids[1:], 1) | {dying.id: 2}
+            await jobs.aclose()  # type: ignore[attr-defined]
+
+        cluster.run(test())
+
+
+def test_a_worker_that_is_cancelled_gives_back_what_it_has_not_done() -> None:
+    """Another worker has it at once, and no delivery has failed; what failed by itself before has."""
+    with MemoryCluster(QueueService) as cluster:
+
+        async def test() -> None:
+            queues, other = QueueClient(await cluster.connect()), QueueClient(await cluster.connect())
+            running: set[int] = set()
+            are_running = asyncio.Event()
+
+            async def handle(job: QueueJob) -> None:
+                if job.body == b"fails":
+                    raise KeyError("x")
+                running.add(job.id)
+                if len(running) == 8:
+                    are_running.set()
+                await asyncio.sleep(60)
+
+            await other.define("q", QueueSettings(backoff_s=100))
+            await other.send("q", "fails")
+            ids = await other.send_many("q", ["job"] * 9)
+            working = asyncio.ensure_future(queues.work("q", handle, concurrency=8))
+            await are_running.wait()
+
+            working.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await working
+
+            found = await other.stats("q")
+            assert (found.ready, found.leased, found.delayed) == (9, 0, 1)
+            assert [(job.id, job.delivery_count) for job in await other.receive("q", limit=9)] == [
+                (each, 1) for each in ids
+            ]
 
         cluster.run(test())
 
@@ -294,7 +353,7 @@ def test_a_handler_that_raises_is_logged_with_its_job() -> None:
             with capture_logs() as lines:
                 await queues.work("q", handle, stop=stop)
             (line,) = [line for line in lines if line["event"] == "queue.job_failed"]
-            assert (line["job"], line["reason"]) == ("<QueueJob q id=1 delivery=1>", "KeyError('x')")
+            assert (line["job"], line["reason"]) == ("<QueueJob 'q' id=1 delivery=1>", "KeyError('x')")
 
         cluster.run(test())
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-from trimaran.archive.tool.output import OutputFormat
+from trimaran.archive.tool.output import OutputFormat, fail, print_line, print_object, print_rows
 from trimaran.cluster.cli.shared.every_group import of_every_group
 from trimaran.cluster.cli.shared.setting_flags import load_consensus_endpoints
 from trimaran.service_api.errors import ConfigurationError
@@ -25,7 +26,9 @@ class Command:
         self.run = of_every_group(self._run)
 
     def _run(self, **values: Any) -> None:
-        self.asked.append(load_consensus_endpoints({n: v for n, v in values.items() if n not in ("output", "every")}))
+        self.asked.append(
+            load_consensus_endpoints({n: v for n, v in values.items() if n not in ("output", "watch_every", "follow")})
+        )
         if self.statuses[len(self.asked) - 1]:
             raise typer.Exit(self.statuses[len(self.asked) - 1])
 
@@ -60,10 +63,43 @@ def test_objects_are_printed_without_lines_between(capsys: pytest.CaptureFixture
     """Each names its group."""
     command = Command(0, 0)
 
-    with pytest.raises(typer.Exit) as ended:
-        command.run(**settings(groups="2", output=OutputFormat.JSONL))
+    command.run(**settings(groups="2", output=OutputFormat.JSONL))
 
-    assert (ended.value.exit_code, capsys.readouterr().out) == (0, "")
+    assert (len(command.asked), capsys.readouterr().out) == (2, "")
+
+
+@pytest.mark.parametrize("group", [None, "1"])
+def test_each_object_and_each_error_names_its_group(group: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those of a group that is asked alone."""
+
+    @of_every_group
+    def command(**values: Any) -> None:
+        print_line({"member_id": 2})
+        print_rows([{"member_id": 3}], OutputFormat.JSON)
+        print_object({"member_id": 4}, OutputFormat.JSONL, lambda: "")
+        fail("refused")
+
+    with pytest.raises(typer.Exit):
+        command(**settings(groups="2", group=group, output=OutputFormat.JSONL))
+
+    printed = capsys.readouterr()
+    wanted = ["0/2", "1/2"] if group is None else ["1/2"]
+    assert re.findall(r'"group": "(.*)"', printed.out) == [each for each in wanted for _ in range(3)]
+    assert printed.err.splitlines() == [f"trimaran: group {each[0]} of 2: refused" for each in wanted]
+
+
+def test_without_groups_nothing_names_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """A cluster without groups prints what it always did."""
+
+    @of_every_group
+    def command(**values: Any) -> None:
+        print_line({"member_id": 2})
+        fail("refused")
+
+    with pytest.raises(typer.Exit):
+        command(**settings(output=OutputFormat.JSONL))
+
+    assert capsys.readouterr() == ('{"member_id": 2}\n', "trimaran: refused\n")
 
 
 def test_a_group_that_is_named_is_asked_alone(tmp_path: Path) -> None:
@@ -85,12 +121,17 @@ def test_a_group_that_there_is_not_is_refused(group: str) -> None:
 
 
 def test_a_command_for_one_group_asks_for_it() -> None:
-    """Such as `trimaran leader transfer`."""
+    """Such as `trimaran log skip`."""
     with pytest.raises(ConfigurationError, match=r"groups=4.*--group, from 0 to 3"):
         load_consensus_endpoints(settings(groups="4"))
 
 
-def test_watching_is_for_one_group() -> None:
+@pytest.mark.parametrize(("endless", "flag"), [({"watch_every": 1.0}, "--watch"), ({"follow": True}, "--follow")])
+def test_watching_is_for_one_group(endless: dict[str, object], flag: str) -> None:
     """It would never come to the second one."""
-    with pytest.raises(ConfigurationError, match="--watch of groups=2: give --group"):
-        Command(0).run(**settings(groups="2", watch_every=1.0))
+    with pytest.raises(ConfigurationError, match=f"{flag} of groups=2: give --group"):
+        Command(0).run(**settings(groups="2", **endless))
+
+    command = Command(0)
+    command.run(**settings(groups="2", group="1", **endless))
+    assert len(command.asked) == 1
