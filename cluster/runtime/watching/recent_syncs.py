@@ -4,7 +4,7 @@ A histogram since the start of a process shows for hours that a disk was quick. 
 looks at those of the last minute (`describe`) or of the last seconds (`find_typical_ns`). A sync that still runs counts
 with the time it has taken so far, once that is slow: a disk that does not answer ends no sync.
 
-Syncs run in several threads, so every method takes a lock. Measured (Python 3.11): 0.6 us for a sync.
+Syncs run in several threads, so every method takes a lock.
 """
 
 from __future__ import annotations

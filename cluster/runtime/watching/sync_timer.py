@@ -3,7 +3,7 @@
 Durations are counted in powers of two: the bucket of a duration is the number of its bits, so counting takes one index
 and no search. Reads and writes are the disk's own methods, without a layer.
 
-Measured (Python 3.11): 1 us per sync with `RecentSyncs`, of which one takes 80 us at best.
+Measured (Python 3.11, processor time): 1.5 us per sync with `RecentSyncs`, of which one takes 80 us at best.
 """
 
 from __future__ import annotations
