@@ -16,7 +16,7 @@ from ...service_api.errors import ConfigurationError
 from .cluster import ChaosCluster, RecoveryError
 from .power_loss import lose_power
 from .rotating import READ_S, CertificateKeeper
-from .schedule import BESIDE_OTHERS, EVERYBODY, EXCLUSIVE, LEADER, ChaosFault, PlannedFault
+from .schedule import BESIDE_OTHERS, EVERYBODY, EXCLUSIVE, LEADER, REFUSED_WRITES, ChaosFault, PlannedFault
 
 _TERMINATION_S: Final = 20.0
 _WIPE_RETURN_S: Final = 60.0
@@ -68,6 +68,7 @@ class Inflictor:
             ChaosFault.POWER_LOSS_ALL: (self._lose_power, self._start),
             ChaosFault.PAUSE: (self._pause, self._resume),
             ChaosFault.TERMINATE: (self._terminate, self._start),
+            ChaosFault.HANG_UP: (self._terminate, self._start),
             ChaosFault.ISOLATE: (self._isolate, self._join),
             ChaosFault.MUTE: (self._cut, self._join),
             ChaosFault.DEAF: (self._cut, self._join),
@@ -75,8 +76,9 @@ class Inflictor:
             ChaosFault.RESET: (self._reset, self._nothing),
             ChaosFault.DELAY: (self._delay, self._join),
             ChaosFault.SLOW_SYNC: (self._set_shim, self._clear_shim),
+            ChaosFault.SLOW_DISK: (self._set_shim, self._clear_shim),
             ChaosFault.CLOCK_JUMP: (self._set_shim, self._clear_shim),
-            ChaosFault.DISK_FULL: (self._set_shim, self._clear_shim),
+            **dict.fromkeys(REFUSED_WRITES, (self._set_shim, self._clear_shim)),
             ChaosFault.FAILING_SYNC: (self._set_shim, self._end_failing_sync),
             ChaosFault.SNAPSHOT: (self._take_snapshot, self._nothing),
             ChaosFault.WIPE: (self._wipe, self._await_return),
@@ -245,15 +247,16 @@ class Inflictor:
 
     async def _terminate(self, plan: PlannedFault, target: int) -> str:
         cluster = self._cluster
+        number = signal.SIGHUP if plan.kind is ChaosFault.HANG_UP else signal.SIGTERM
         cluster.expect_end(target)
-        cluster.processes.members[target].signal(signal.SIGTERM)
+        cluster.processes.members[target].signal(number)
         status = await cluster.wait_for_end(target, _TERMINATION_S)
         if status is None:
-            cluster.violations.append(f"member {target} runs {_TERMINATION_S:g} s after SIGTERM")
+            cluster.violations.append(f"member {target} runs {_TERMINATION_S:g} s after {number.name}")
             await cluster.kill(target)
-        elif status not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
+        elif status not in (0, -number, 128 + number):
             tail = cluster.processes.members[target].log_tail(4)
-            cluster.violations.append(f"member {target} ended with exit_status={status} after SIGTERM\n{tail}")
+            cluster.violations.append(f"member {target} ended with exit_status={status} after {number.name}\n{tail}")
         return ""
 
     async def _isolate(self, plan: PlannedFault, target: int) -> str:
@@ -286,14 +289,14 @@ class Inflictor:
 
     async def _set_shim(self, plan: PlannedFault, target: int) -> str:
         shim = self._cluster.shims[target]
-        if plan.kind is ChaosFault.SLOW_SYNC:
+        if plan.kind in (ChaosFault.SLOW_SYNC, ChaosFault.SLOW_DISK):
             shim.set_sync_delay(plan.amount / 1e3)
         elif plan.kind is ChaosFault.CLOCK_JUMP:
             shim.set_clock_offset(plan.amount / 1e3)
         else:
             self._cluster.allow_end(target)
-            if plan.kind is ChaosFault.DISK_FULL:
-                shim.set_write_error(errno.ENOSPC)
+            if plan.kind in REFUSED_WRITES:
+                shim.set_write_error(REFUSED_WRITES[plan.kind])
             else:
                 shim.set_sync_error(errno.EIO)
         return ""
@@ -301,7 +304,7 @@ class Inflictor:
     async def _clear_shim(self, plan: PlannedFault, target: int) -> str:
         cluster = self._cluster
         cluster.shims[target].clear()
-        if plan.kind is not ChaosFault.DISK_FULL:
+        if plan.kind not in REFUSED_WRITES:
             return ""
         cluster.end_allowance(target)
         if not cluster.processes.members[target].is_running:

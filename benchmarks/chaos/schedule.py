@@ -7,6 +7,7 @@ is skipped then. Faults of the whole cluster come alone.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,8 @@ class ChaosFault(StrEnum):
     """SIGSTOP, and SIGCONT some time later."""
     TERMINATE = "terminate"
     """SIGTERM, and a start some time later."""
+    HANG_UP = "hang_up"
+    """SIGHUP, and a start some time later."""
     ISOLATE = "isolate"
     """Nothing reaches a member or leaves it, of clients neither."""
     MUTE = "mute"
@@ -41,10 +44,14 @@ class ChaosFault(StrEnum):
     """What a member sends and is sent comes later by `amount` ms."""
     SLOW_SYNC = "slow_sync"
     """Each sync of a member takes `amount` ms longer."""
+    SLOW_DISK = "slow_disk"
+    """The same for so long that a leader with such a disk has time to hand over."""
     FAILING_SYNC = "failing_sync"
     """A sync of a member fails (EIO), and what it was to sync is lost."""
     DISK_FULL = "disk_full"
     """A member's disk takes nothing more (ENOSPC)."""
+    READ_ONLY = "read_only"
+    """A member's directory cannot be written (EROFS), as after an error of its device."""
     CLOCK_JUMP = "clock_jump"
     """A member's wall clock is off by `amount` ms, then true again."""
     POWER_LOSS = "power_loss"
@@ -75,11 +82,14 @@ ROSTER_CHANGES: Final = (ChaosFault.ADD_MEMBER, ChaosFault.REMOVE_MEMBER, ChaosF
 DRAWN: Final = tuple(kind for kind in ChaosFault if kind not in {ChaosFault.CARELESS, *ROSTER_CHANGES})
 """What schedules have."""
 
+REFUSED_WRITES: Final = {ChaosFault.DISK_FULL: errno.ENOSPC, ChaosFault.READ_ONLY: errno.EROFS}
+"""Faults in which writes fail, and with which error."""
 NEEDS_SHIM: Final = frozenset(
     {
         ChaosFault.SLOW_SYNC,
+        ChaosFault.SLOW_DISK,
         ChaosFault.FAILING_SYNC,
-        ChaosFault.DISK_FULL,
+        *REFUSED_WRITES,
         ChaosFault.CLOCK_JUMP,
         ChaosFault.POWER_LOSS,
         ChaosFault.POWER_LOSS_ALL,
@@ -155,6 +165,8 @@ def _draw_fault(random: Random, kind: ChaosFault, number: int, at_s: float, memb
         amount = random.choice((5, 20, 80))
     elif kind is ChaosFault.SLOW_SYNC:
         amount = random.choice((10, 50, 200, 1_000))
+    elif kind is ChaosFault.SLOW_DISK:
+        amount, duration_s = 200, random.uniform(6.0, 9.0)
     elif kind is ChaosFault.CLOCK_JUMP:
         amount = random.choice((-1, 1)) * random.choice((300, 5_000, 3_600_000, 86_400_000))
     if kind in (ChaosFault.RESET, *BESIDE_OTHERS):

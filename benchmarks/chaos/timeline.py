@@ -21,7 +21,7 @@ from ...archive.report.page import Damage, Fact, Page, PageTable, Section, rende
 from ...archive.report.theme import ALARM, MUTED, REST, SERIES, Chart, add_legend, name_axes, new_chart, style
 from .campaign import CampaignResult, fault_rows
 from .parameters import RoundResult
-from .schedule import ROSTER_CHANGES, ChaosFault
+from .schedule import REFUSED_WRITES, ROSTER_CHANGES, ChaosFault
 
 _BAR: Final = 0.62
 _BUCKET_S: Final = 0.5
@@ -30,7 +30,10 @@ _ROUND_LIMIT: Final = 60
 _VIOLATION_LIMIT: Final = 100
 
 _GROUPS: Final = {
-    "process": (SERIES[1], {ChaosFault.KILL, ChaosFault.PAUSE, ChaosFault.TERMINATE, ChaosFault.KILL_ALL}),
+    "process": (
+        SERIES[1],
+        {ChaosFault.KILL, ChaosFault.PAUSE, ChaosFault.TERMINATE, ChaosFault.HANG_UP, ChaosFault.KILL_ALL},
+    ),
     "network": (
         SERIES[0],
         {
@@ -46,8 +49,9 @@ _GROUPS: Final = {
         SERIES[3],
         {
             ChaosFault.SLOW_SYNC,
+            ChaosFault.SLOW_DISK,
             ChaosFault.FAILING_SYNC,
-            ChaosFault.DISK_FULL,
+            *REFUSED_WRITES,
             ChaosFault.WIPE,
         },
     ),

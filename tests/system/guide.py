@@ -60,8 +60,11 @@ def plain(line: str) -> str:
     return re.sub(r"\bN (ms|s)\b", "N s", words)  # how long something took, in whichever unit
 
 
-def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
-    """Run the commands of a page in one shell in `directory`; gives them with what each printed."""
+def run_guide(page: Path, directory: Path, *, run_by: tuple[str, ...] = (), **environment: str) -> list[Step]:
+    """Run the commands of a page in one shell in `directory`; gives them with what each printed.
+
+    `run_by` is a command that starts the shell, such as one that makes a namespace for it.
+    """
     steps = steps_of(page)
     clean = clean_environment()
     path = f"{commands_on_path()}:{Path(sys.executable).parent}:{clean['PATH']}"
@@ -70,7 +73,7 @@ def run_guide(page: Path, directory: Path, **environment: str) -> list[Step]:
 
     with (directory / "output").open("wb") as output:
         shell = subprocess.Popen(
-            ["bash", "-m", "-c", script],
+            [*run_by, "bash", "-m", "-c", script],
             cwd=directory,
             env=clean,
             stdin=subprocess.DEVNULL,
