@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 
 from ....service_api import LocalProtocolError
@@ -77,8 +77,10 @@ _SESSION_LONG: Final = SessionField.CLUSTER_SESSION_ID.long - SessionField.MESSA
 """Where these fields are in a prefix, as 8-byte words."""
 _TIMESTAMP: Final = struct.Struct("<q")
 
-IngressCounts = Mapping[int, Mapping[bytes, int]]
-"""How many messages were appended: by what one takes in the log, in bytes, and by the prefix of its session."""
+IngressCounts = Sequence[tuple[int, Mapping[bytes, int]]]
+"""What one message takes in the log, in bytes, and how many of these were appended, by the prefix of their session.
+
+A length may be there twice."""
 
 
 def max_message_length(term_length_bytes: int) -> int:
@@ -98,6 +100,7 @@ class LogPublisher:
         "_checksums",
         "_compute",
         "_counts",
+        "_gathered_counts",
         "_initial_term_id",
         "_max_frame_length",
         "_mtu_length_bytes",
@@ -142,17 +145,23 @@ class LogPublisher:
             if refused_ingress & refusal
         )
         """Block lengths of the session messages that are refused."""
-        self._counts: defaultdict[int, Counter[bytes]] = defaultdict(Counter)
+        self._begin_counts()
 
     @property
     def ingress_counts(self) -> IngressCounts:
         """The messages of clients that were appended since `take_counts`."""
-        return self._counts
+        return [*self._counts.items(), *self._gathered_counts.items()]
 
     def take_counts(self) -> IngressCounts:
         """Return the messages of clients that were appended since the last call, and count from 0 on."""
-        counts, self._counts = self._counts, defaultdict(Counter)
+        counts = self.ingress_counts
+        self._begin_counts()
         return counts
+
+    def _begin_counts(self) -> None:
+        # An addition to a Counter takes 178 ns, to a defaultdict 97; but a Counter counts a whole list, at 43 ns each.
+        self._counts: defaultdict[int, defaultdict[bytes, int]] = defaultdict(lambda: defaultdict(int))
+        self._gathered_counts: defaultdict[int, Counter[bytes]] = defaultdict(Counter)
 
     def append_ingress(
         self, buffer: bytearray, start: int, end: int, *, prefixes: Container[bytes], timestamp: int
@@ -251,7 +260,7 @@ class LogPublisher:
             return False
         self._stamp_places(run, term_id, term_offset, [*map(self._compute, messages)] if self._checksums else None)
         self._append_run(view, start, end)
-        self._counts[length].update(prefixes)
+        self._gathered_counts[length].update(prefixes)
         return True
 
     def append_each(self, buffer: bytearray, start: int, parts: Iterable[tuple[bytes, int]], *, timestamp: int) -> int:

@@ -137,7 +137,7 @@ class SessionTraffic:
         messages: dict[ClusterSessionId, int] = {}
         sizes: dict[ClusterSessionId, int] = {}
         for second in seconds:
-            for length, counts in second.counts.items():
+            for length, counts in second.counts:
                 for prefix, count in counts.items():
                     session_id = session_of_prefix(prefix)
                     messages[session_id] = messages.get(session_id, 0) + count
@@ -152,7 +152,7 @@ class SessionTraffic:
         seconds = self._find_seconds()
         if not seconds:
             return None
-        count = sum(sum(counts.values()) for second in seconds for counts in second.counts.values())
+        count = sum(sum(counts.values()) for second in seconds for _, counts in second.counts)
         return round(count / _duration_s(seconds), 1)
 
     def _find_seconds(self) -> list[_Second]:

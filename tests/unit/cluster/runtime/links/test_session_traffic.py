@@ -49,7 +49,7 @@ def counts_of(owner: FakeIngressOwner) -> dict[int, dict[int, int]]:
     """How many messages of each length were counted for each session."""
     assert owner.publisher is not None
     found: dict[int, dict[int, int]] = {}
-    for length, counts in owner.publisher.ingress_counts.items():
+    for length, counts in owner.publisher.ingress_counts:
         for prefix, count in counts.items():
             of_length = found.setdefault(length, {})
             of_length[session_of_prefix(prefix)] = of_length.get(session_of_prefix(prefix), 0) + count
