@@ -2,10 +2,10 @@
 
 import os
 
-from .disk_errors import explain_error
+from .disk_errors import StoreFailure, explain_error
 from .errors import ArchiveError
 from .tool.app import app
-from .tool.output import fail
+from .tool.output import fail, status_of_failure
 
 
 def main() -> None:
@@ -13,6 +13,8 @@ def main() -> None:
     os.umask(0o077)  # what a command writes may hold what clients sent: it is for the user alone
     try:
         app(prog_name="python -m trimaran.archive")
+    except StoreFailure as error:
+        fail(str(error), status_of_failure(error))
     except OSError as error:
         fail(str(explain_error(error, "use")))
     except ArchiveError as error:

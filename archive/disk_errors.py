@@ -46,6 +46,36 @@ ADVICE: Final[dict[int, str]] = {
 }
 """What to do, by error number."""
 
+
+class StoreFailure(OSError):
+    """A store of objects refused, or did not answer. It says so in the words of the store's library.
+
+    No disk of this machine has failed, so none of the advice above fits; `advice` does.
+    """
+
+    def __init__(self, number: int, words: str, url: str, advice: str = "", *, is_unreachable: bool = False) -> None:
+        super().__init__(number, words, url)
+        self.advice: Final = advice
+        self.is_unreachable: Final = is_unreachable
+        """Whether no store answered: what was asked may be right."""
+
+    def __str__(self) -> str:
+        return f"the store {'does not answer' if self.is_unreachable else 'refused'}: {self.told}"
+
+    @property
+    def told(self) -> str:
+        """Which object it was, the store's words, and what to do."""
+        return f"{self.filename}: {self.strerror}; {self.advice}"
+
+
+def store_failure_of(error: BaseException) -> StoreFailure | None:
+    """Return the failure of a store that an error was made of; None where there is none."""
+    at: BaseException | None = error
+    while at is not None and not isinstance(at, StoreFailure):
+        at = at.__cause__
+    return at
+
+
 _UNKNOWN_ADVICE: Final = "see the kernel's log (dmesg) for the reason"
 _FACTS: Final = "disk_facts"
 _PATH_OF_HANDLE: Final[int | None] = getattr(fcntl, "F_GETPATH", None)  # macOS
@@ -62,7 +92,7 @@ def explain_error(error: OSError, doing: str, *, file: Path | str | None = None,
 
     `facts` are shown as they are, such as `offset=4096`. An error that says so already stays as it is.
     """
-    if not hasattr(error, _FACTS):
+    if not hasattr(error, _FACTS) and not isinstance(error, StoreFailure):
         named = file if file is not None else error.filename
         told = {"operation": doing} | ({} if named is None else {"file": str(named)}) | facts
         shown = " ".join(f"{key}={value}" for key, value in told.items())

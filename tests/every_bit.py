@@ -36,6 +36,7 @@ from trimaran.archive.stored.cluster_store import ClusterStore
 from trimaran.archive.stored.index import (
     RECORDING_LOG_NAME,
     BackupContents,
+    StoredObject,
     StoredSegment,
     WriterIndex,
     encode_file,
@@ -401,7 +402,7 @@ def _stored(log: bytes) -> Iterator[Subject]:
     def read_object(data: bytes) -> object:
         store.data = data
         cold = ClusterStore(store.url, disk=_disk_with(place, {}), open_objects=lambda url: store)
-        cold.fetch(segment.name, place / "fetched", length=segment.length, digest=segment.sha256)
+        cold.fetch([StoredObject(segment.name, segment.length)], place / "fetched", digest=segment.sha256)
         return data
 
     yield _whole("store: an object", "each reader, and before it is in the cache", content, read_object)

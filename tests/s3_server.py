@@ -27,6 +27,8 @@ class FaultKind(Enum):
 
     UNAVAILABLE = auto()
     """It is answered with 503 and has no effect."""
+    DENIED = auto()
+    """It is answered with 403, as for a wrong key, and has no effect."""
     SLOW = auto()
     CUT = auto()
     """Half of its body is read, then the connection is closed; it has no effect."""
@@ -92,6 +94,11 @@ class S3Server:
             _read_body(environ)
             start("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+        if kind is FaultKind.DENIED:
+            _read_body(environ)
+            start("403 Forbidden", [("Content-Type", "application/xml")])
+            body = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+            return [] if method == "HEAD" else [body]
         if kind is FaultKind.CUT:
             _read_body(environ, part=2)
             _cut(environ)

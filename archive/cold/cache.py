@@ -16,7 +16,7 @@ from typing import Final
 from ...service_api.errors import ClusterError
 from ..disk.file_system import FileSystem
 from ..stored.cluster_store import ClusterStore
-from ..stored.index import StoredSegment
+from ..stored.index import StoredObject, StoredSegment
 
 CACHE_DIRECTORY_NAME: Final = "cold-cache"
 """In the archive's directory."""
@@ -53,7 +53,7 @@ class SegmentCache:
         self._disk.make_directory(self.directory)
         self._make_room(segment.length)
         temporary = path.with_name(f"{path.name}.{os.getpid()}-{next(_counter)}.tmp")
-        store.fetch(segment.name, temporary, length=segment.length, digest=segment.sha256)
+        store.fetch([StoredObject(segment.name, segment.length)], temporary, digest=segment.sha256)
         self._disk.rename(temporary, path)
         self._disk.mark_used(path)
         return True

@@ -21,9 +21,27 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ...service_api.errors import ConfigurationError
+from ..disk_errors import StoreFailure
 from .local_store import LocalStore, path_of_file_url
 
 _Fetch = Callable[[int, int], bytes]
+
+_S3_ATTEMPTS: Final = 2
+_UNREACHABLE: Final = {
+    "ClientConnectionError",
+    "EndpointConnectionError",
+    "FSTimeoutError",
+    "HTTPClientError",
+    "ServiceRequestError",
+    "ServiceResponseError",
+}
+"""Of aiohttp, botocore, fsspec and Azure."""
+_DENIED: Final = {"ClientAuthenticationError", "NoCredentialsError", "PartialCredentialsError", "RefreshError"}
+_UNREACHABLE_ADVICE: Final = (
+    "check that the store runs, its address (AWS_ENDPOINT_URL_S3 where it is not Amazon's) and the network"
+)
+_DENIED_ADVICE: Final = "check the credentials, and what the store lets them do"
+_REFUSED_ADVICE: Final = "check the URL, and the store's own log"
 
 READ_AHEAD_LIMIT_BYTES: Final = 1 << 23
 """The longest request that is not asked for in one piece, and so the memory that an open file takes."""
@@ -71,15 +89,17 @@ class RemoteFileSystem:
         if info["size"] is None:
             raise OSError(errno.EIO, "the server does not report the length of the file", url)
 
-        def fetch(begin: int, end: int) -> bytes:
-            with os_errors(url):
-                data: bytes = self._store.cat_file(place, start=begin, end=end)
-            if len(data) != end - begin:
-                reason = f"the server sent the wrong number of bytes: length={len(data)} expected={end - begin}"
-                raise OSError(errno.EIO, reason, url)
-            return data
+        return lambda begin, end: self._fetch_object(path, begin, end), int(info["size"])
 
-        return fetch, int(info["size"])
+    def _fetch_object(self, path: Path, begin: int, end: int) -> bytes:
+        """Fetch a range of a file."""
+        url = self._url_of(path)
+        with os_errors(url):
+            data: bytes = self._store.cat_file(self._place_of(path), start=begin, end=end)
+        if len(data) != end - begin:
+            reason = f"the server sent the wrong number of bytes: length={len(data)} expected={end - begin}"
+            raise OSError(errno.EIO, reason, url)
+        return data
 
     def _add_file(self, fetch: _Fetch, length: int) -> int:
         with self._lock:
@@ -186,17 +206,42 @@ def open_store(url: str) -> tuple[Any, str]:
         raise ConfigurationError(f"no file system for this URL: {url} ({error})") from error
     except Exception as error:  # whatever the library of a store raises when it is set up
         raise ConfigurationError(f"cannot open {url}: {type(error).__name__}: {error}") from error
+    _bound_attempts(store)
     return store, root
+
+
+def _bound_attempts(store: Any) -> None:
+    """Let an S3 store that hangs be a failure after two of its time-outs; by itself its library goes on for minutes."""
+    if hasattr(store, "config_kwargs") and hasattr(store, "retries"):
+        store.retries = _S3_ATTEMPTS
+        if "AWS_MAX_ATTEMPTS" not in os.environ:
+            store.config_kwargs.setdefault("retries", {"total_max_attempts": 1})
 
 
 @contextmanager
 def os_errors(url: str) -> Iterator[None]:
-    """Make an OSError that names the URL of whatever the library of a store raises."""
+    """Make an OSError that names the URL of whatever the library of a store raises.
+
+    What a disk says where the URL is a directory stays as it is.
+    """
     try:
         yield
+    except StoreFailure:
+        raise
     except FileNotFoundError as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
-    except PermissionError as error:
-        raise PermissionError(errno.EACCES, f"{os.strerror(errno.EACCES)}: {error}", url) from error
     except Exception as error:
-        raise OSError(errno.EIO, f"{type(error).__name__}: {error}", url) from error
+        if isinstance(error, OSError) and path_of_file_url(url) is not None:
+            raise
+        raise _failure_of(error, url) from error
+
+
+def _failure_of(error: Exception, url: str) -> StoreFailure:
+    """Say what a store's library has raised; the classes of the libraries are known by name, since none is imported."""
+    words = f"{type(error).__name__}: {error}"
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, ConnectionError | TimeoutError) or names & _UNREACHABLE:
+        return StoreFailure(errno.EIO, words, url, _UNREACHABLE_ADVICE, is_unreachable=True)
+    if isinstance(error, PermissionError) or names & _DENIED:
+        return StoreFailure(errno.EACCES, words, url, _DENIED_ADVICE)
+    return StoreFailure(errno.EIO, words, url, _REFUSED_ADVICE)

@@ -128,14 +128,16 @@ def encode_header(next_recording_id: int) -> bytes:
     return _FILE_HEADER.pack(CATALOG_VERSION, HEADER_LENGTH, next_recording_id, ENTRY_ALIGNMENT)
 
 
-def encode_catalog(descriptors: Iterable[RecordingDescriptor], *, next_recording_id: int) -> bytes:
-    """Build a whole catalog file, its entries in the order given, with as much room after them as it has at first.
+def encode_catalog(
+    descriptors: Iterable[RecordingDescriptor], *, next_recording_id: int, length_bytes: int = INITIAL_LENGTH_BYTES
+) -> bytes:
+    """Build a whole catalog file, its entries in the order given: at least as long as it is at first, or as is asked.
 
     Raises:
         ArchiveError: a text of a descriptor is not ASCII.
     """
     data = encode_header(next_recording_id) + b"".join(encode_entry(descriptor) for descriptor in descriptors)
-    return data + bytes(max(ENTRY_HEADER_LENGTH, INITIAL_LENGTH_BYTES - len(data)))
+    return data + bytes(max(ENTRY_HEADER_LENGTH, length_bytes - len(data)))
 
 
 def parse_catalog(data: bytes) -> CatalogContent:

@@ -1,14 +1,15 @@
 """A backup in a store, found by its URL and read as the directory that it was at one moment.
 
-A copy to the store replaces the tail before the index that names the new one is there, and may be cut off at any
-object. Through the index all fit together: it holds the small files itself, and says how much of each object counts.
-Where a tail has gone, its segment has become full: what a newer index has in its place begins with the same bytes.
+A copy to the store makes an object longer before the index that says so is there, and may be cut off at any object.
+Through the index all fit together: it holds the small files itself, and says how much of each object counts. Where an
+object has gone, it was joined to others: what a newer index has for the same file begins with the same bytes.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -90,7 +91,7 @@ def cluster_stores(url: str, *, open_objects: OpenObjects = ObjectStore) -> list
 
 
 def find_moved(store: ClusterStore, index: WriterIndex, file: StoredFile) -> StoredFile | None:
-    """Find the object that has what a tail had that is gone; None if there is none.
+    """Find the objects that have what objects had that are gone; None if there are none.
 
     Raises:
         StoreError: the store refused.
@@ -98,8 +99,8 @@ def find_moved(store: ClusterStore, index: WriterIndex, file: StoredFile) -> Sto
     """
     newer = store.read_index(index.writer)
     for now in [] if newer is None else newer.files:
-        if now.path == file.path and now.name != file.name and now.length >= file.length:
-            return replace(file, name=now.name)
+        if now.path == file.path and now.length >= file.length and now.objects != file.objects:
+            return replace(file, objects=now.first_objects(file.length))
     return None
 
 
@@ -137,13 +138,31 @@ class StoredBackup(RemoteFileSystem):
         if file is None:
             raise FileNotFoundError(errno.ENOENT, "the backup does not have it", f"{self.url}/{name}")
         try:
-            fetch, _ = self._find_object(Path(file.name))
+            self._find_object(Path(file.objects[0].name))
         except FileNotFoundError:
-            moved = find_moved(ClusterStore(self.url), self.index, file)
-            if moved is None:
+            file = self._find_moved(file)
+            if file is None:
                 raise
-            fetch, _ = self._find_object(Path(moved.name))
-        return self._add_file(fetch, file.length)
+        return self._add_file(self._fetch_of(file), file.length)
+
+    def _fetch_of(self, file: StoredFile) -> Callable[[int, int], bytes]:
+        """Give what fetches a range of a file from its objects."""
+
+        def fetch(begin: int, end: int) -> bytes:
+            nonlocal file
+            try:
+                return b"".join(self._fetch_object(Path(name), *span) for name, *span in file.spans(begin, end))
+            except FileNotFoundError:
+                moved = self._find_moved(file)
+                if moved is None:
+                    raise
+                file = moved
+            return b"".join(self._fetch_object(Path(name), *span) for name, *span in file.spans(begin, end))
+
+        return fetch
+
+    def _find_moved(self, file: StoredFile) -> StoredFile | None:
+        return find_moved(ClusterStore(self.url), self.index, file)
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted."""

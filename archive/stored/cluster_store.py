@@ -12,7 +12,7 @@ still for longer, between finding an object and naming it, and the log of a memb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -22,13 +22,14 @@ from ...service_api.documents.document import read_document
 from ...service_api.errors import ClusterError, RemoteProtocolError
 from ..disk.file_system import FileSystem, OsFileSystem, opened, read_fully, write_fully
 from ..disk.object_store import Objects, ObjectStore, OpenObjects
+from ..disk_errors import StoreFailure
 from ..format.stored_names import NameKind, StoredName, take_name
 from .index import (
     INDEXES,
     NOTE_LIMIT_MS,
     WRITING_PREFIX,
     Note,
-    StoredFile,
+    StoredObject,
     StoredSegment,
     WriterIndex,
     index_name,
@@ -38,6 +39,7 @@ from .index import (
 
 _BACKUP_MANIFEST_OF_OLD: Final = StoredName("manifest.json")
 _COLD_MANIFESTS_OF_OLD: Final = "manifests"
+_RESTORE_IT: Final = "restore it from a version or a copy of the store, or use another backup or the log of a member"
 _BLOCK_BYTES: Final = 1 << 23
 """Bytes of one request to the store, and the memory that a copy takes."""
 
@@ -64,6 +66,10 @@ class ClusterStore:
         self._open_objects: Final = open_objects
         self._objects: Final = open_objects(url)
         self.url: Final = self._objects.url
+        self.written_count = 0
+        """Objects that were written beside indexes and notes, which take the place of others."""
+        self.written_bytes = 0
+        """In all, with indexes and notes."""
 
     def __repr__(self) -> str:
         return f"<ClusterStore {self.url}>"
@@ -203,6 +209,8 @@ class ClusterStore:
             ):
                 return False
             self._objects.put_file(segment.name, path)
+            self.written_count += 1
+            self.written_bytes += segment.length
             digest = self._digest(segment.name, segment.length)
         except OSError as error:
             raise _refused("write", place, error) from error
@@ -213,8 +221,8 @@ class ClusterStore:
             )
         return True
 
-    def fetch(self, name: StoredName, target: Path, *, length: int, digest: str) -> None:
-        """Write the beginning of an object to a new file, durably, and check it.
+    def fetch(self, objects: Sequence[StoredObject], target: Path, *, digest: str) -> None:
+        """Write what counts of objects to a new file, one after the other, durably, and check it.
 
         Raises:
             StoreError: the store refused, has no such object, or another one; no file is left.
@@ -223,7 +231,7 @@ class ClusterStore:
         disk = self._disk
         handle = disk.open_file(target, create=True)
         try:
-            for begin, data in self._checked_blocks(name, length, digest):
+            for begin, data in self._checked_blocks(objects, digest):
                 write_fully(disk, handle, data, begin)
             disk.sync_file(handle)  # a cache is trusted by names, and a power loss could leave a name without the bytes
         except BaseException:
@@ -232,37 +240,46 @@ class ClusterStore:
         finally:
             disk.close_file(handle)
 
-    def check(self, file: StoredFile) -> None:
-        """Read what counts of an object, and compare its digest.
+    def check(self, objects: Sequence[StoredObject], digest: str) -> None:
+        """Read what counts of objects, and compare the digest of all together.
 
         Raises:
             StoreError: the store refused, has no such object, or another one.
         """
-        for _ in self._checked_blocks(file.name, file.length, file.sha256):
+        for _ in self._checked_blocks(objects, digest):
             continue
 
-    def _checked_blocks(self, name: StoredName, length: int, expected: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the blocks of an object; the end comes after the digest was found right.
+    def _checked_blocks(self, objects: Sequence[StoredObject], expected: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the blocks of a file, with where they begin; the end comes after the digest was found right.
 
         An error of the code that uses a block is not raised in here.
         """
-        place, digest = f"{self.url}/{name}", sha256()
-        remedy = "restore it from a version or a copy of the store, or use another backup or the log of a member"
-        try:
-            found = self._objects.find_length(name)
-            if found is None:
-                raise FileNotFoundError
-            for begin, data in self._blocks(name, min(found, length)):
-                digest.update(data)
-                yield begin, data
-        except FileNotFoundError as error:
-            raise StoreError(f"object is missing: {place}, which an index names; {remedy}") from error
-        except OSError as error:
-            raise _refused("read", place, error) from error
-        if found < length or digest.hexdigest() != expected:
+        digest, done = sha256(), 0
+        for each in objects:
+            place = f"{self.url}/{each.name}"
+            try:
+                found = self._objects.find_length(each.name)
+                if found is None:
+                    raise FileNotFoundError
+                if found < each.length:
+                    raise StoreError(
+                        f"object is damaged: {place} expected={each.length} bytes found={found} bytes; {_RESTORE_IT}"
+                    )
+                for begin, data in self._blocks(each.name, each.length):
+                    digest.update(data)
+                    yield done + begin, data
+            except FileNotFoundError as error:
+                raise StoreError(f"object is missing: {place}, which an index names; {_RESTORE_IT}") from error
+            except OSError as error:
+                raise _refused("read", place, error) from error
+            done += each.length
+        if digest.hexdigest() != expected:
+            names = f"{self.url}/{objects[0].name}"
+            if len(objects) > 1:
+                names = f"one of {len(objects)} objects from {names} to {objects[-1].name}"
             raise StoreError(
-                f"object is damaged: {place} expected={length} bytes with sha256={expected} "
-                f"found={min(found, length)} bytes with sha256={digest.hexdigest()}; {remedy}"
+                f"object is damaged: {names} expected={done} bytes with sha256={expected} "
+                f"found sha256={digest.hexdigest()}; {_RESTORE_IT}"
             )
 
     def _blocks(self, name: StoredName, length: int) -> Iterator[tuple[int, bytes]]:
@@ -287,6 +304,8 @@ class ClusterStore:
             self._objects.put(name, data)
         except OSError as error:
             raise _refused("write", f"{self.url}/{name}", error) from error
+        self.written_count += not name.startswith(f"{INDEXES}/")
+        self.written_bytes += len(data)
 
     def remove(self, name: StoredName) -> None:
         """Remove an object; it may be gone already.
@@ -357,9 +376,13 @@ def digest_of_file(disk: FileSystem, path: Path, length: int) -> str:
 
 
 def _refused(doing: str, place: str, error: OSError) -> StoreError:
-    advice = (
-        "the object is gone: restore it from a version or a copy of the store"
-        if isinstance(error, FileNotFoundError)
-        else "check the URL, the credentials and the network; it is tried again"
-    )
-    return StoreError(f"cannot {doing} {place}: {error.strerror or error}; {advice}")
+    if isinstance(error, FileNotFoundError) and doing == "write":
+        return StoreError(f"cannot write {place}: there is no such bucket; check the URL, or make the bucket first")
+    if isinstance(error, FileNotFoundError):
+        return StoreError(
+            f"cannot {doing} {place}: {error.strerror or error}; the object is gone: restore it from a version or a "
+            "copy of the store"
+        )
+    if isinstance(error, StoreFailure):
+        return StoreError(f"cannot {doing} {place}: {error.strerror}; {error.advice}")
+    return StoreError(f"cannot {doing} {place}: {error.strerror or error}; check the directory and its disk")

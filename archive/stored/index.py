@@ -1,7 +1,7 @@
 """The layout of a store, and its documents: the index of each writer, and the notes that keep writers and prunes apart.
 
     URL/CLUSTER_ID/segments/POSITION-SHA256.rec           a whole segment of the log, written once
-    URL/CLUSTER_ID/backup-STARTED/RECORDING-POSITION.rec  what one backup has besides: the end of its log, snapshots
+    URL/CLUSTER_ID/backup-STARTED/RECORDING-POSITION.rec  what one backup has besides: log that was followed, snapshots
     URL/CLUSTER_ID/indexes/member-ID.json                 the index of a member's cold storage
     URL/CLUSTER_ID/indexes/backup-STARTED.json            the index of a backup
     URL/CLUSTER_ID/indexes/writing-WRITER.json            a note: this one writes now
@@ -13,9 +13,11 @@ all who have it mean the same object. Who needs an object says so in its index, 
 so no two write one object with different content. An index is written after all that it names. What no index names is
 not there, or not yet.
 
-Segments are shared and never change. The tail, which is the segment that is still being filled, is a backup's own: a
-later object of the same name begins with the same bytes, and the index says how many of them count. A tail says where
-it begins, so a later version can cut one segment's tail into several objects.
+Segments are shared and never change. A segment that a backup has copied while it was being filled is the backup's own:
+each copy adds an object with the bytes that are new, and the index says where the objects are cut. So a byte goes up
+once. Small objects are written again as one, which has the name of the first of them: a later object of the same name
+begins with the same bytes, and the index says how many of them count. Rejected: one whole object once the segment is
+full, which sends each byte twice, and a store joins objects by itself only if they are large.
 
 A store is not believed: who can write it can write an index. So no index holds the name of an object: names are made of
 numbers and digests. The names of the small files in a backup's index are those of three files, or it is refused.
@@ -24,7 +26,9 @@ numbers and digests. The names of the small files in a backup's index are those 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -87,6 +91,20 @@ _FileLength = Annotated[int, Field(ge=0, le=SEGMENT_LENGTH_LIMIT_BYTES)]
 _Writer = Annotated[str, Field(pattern=rf"^(?:{WRITER_PATTERN})$")]
 
 
+def _check_cuts(cuts: tuple[int, ...]) -> tuple[int, ...]:
+    if any(end <= begin for begin, end in pairwise([0, *cuts])):
+        raise ValueError("cuts do not rise")
+    return cuts
+
+
+@dataclass(slots=True, frozen=True)
+class StoredObject:
+    """An object, and how much of it counts."""
+
+    name: StoredName
+    length: int
+
+
 class StoredSegment(DocumentPart):
     """One segment of a log in the store: a whole segment file."""
 
@@ -97,28 +115,48 @@ class StoredSegment(DocumentPart):
     sha256: Sha256Line
 
     @property
+    def end_position(self) -> int:
+        """Where it ends in the log."""
+        return self.base_position + self.length
+
+    @property
     def name(self) -> StoredName:
         """Its object, below the cluster's place in the store."""
         return StoredName(f"{SEGMENTS}/{self.base_position:019d}-{self.sha256}.rec")
 
 
 class StoredPart(DocumentPart):
-    """An object that one backup alone has: the beginning of a segment file."""
+    """The beginning of a segment file, or all of it, in objects that one backup alone has."""
 
-    kind: Literal["tail", "snapshot"]
-    """`tail`: of the log, which goes on. `snapshot`: of the recording of a snapshot, which never changes."""
+    kind: Literal["log", "snapshot"]
+    """`log`: of the log, which goes on. `snapshot`: of the recording of a snapshot, which never changes."""
     recording_id: Id
     base_position: Position
-    """Where its first byte lies in the recording: today the beginning of a segment."""
+    """Where the segment begins."""
     length: _FileLength
     file_length: _FileLength
     """How long the file is in a directory; zeros stand for the rest."""
     sha256: Sha256Line
+    """Of all objects together."""
+    cuts: Annotated[tuple[_FileLength, ...], AfterValidator(_check_cuts)] = ()
+    """Where its objects begin but for the first, counted from `base_position`: each goes on where the last one ends."""
 
     @property
     def name(self) -> StoredName:
-        """Its object, below the backup's own folder."""
-        return StoredName(segment_file_name(self.recording_id, self.base_position))
+        """Its file, and its first object in the backup's own folder."""
+        return self._name_at(0)
+
+    @property
+    def objects(self) -> list[StoredObject]:
+        """Its objects, in order, by their names in the backup's own folder."""
+        begins = [0, *self.cuts]
+        return [
+            StoredObject(self._name_at(begin), end - begin)
+            for begin, end in zip(begins, [*self.cuts, self.length], strict=True)
+        ]
+
+    def _name_at(self, begin: int) -> StoredName:
+        return StoredName(segment_file_name(self.recording_id, self.base_position + begin))
 
 
 class BackupContents(DocumentPart):
@@ -133,6 +171,8 @@ class BackupContents(DocumentPart):
     parts: list[StoredPart]
     files: dict[_FileName, _FileText]
     """The small files that change, by name, in base64."""
+    ticks_per_ms: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """The unit of times in the log and the recording log."""
 
 
 class WriterIndex(SealedDocument):
@@ -172,18 +212,18 @@ class WriterIndex(SealedDocument):
         whole = [
             StoredFile(
                 path=_path_of(segment_file_name(contents.log_recording_id, segment.base_position)),
-                name=segment.name,
+                objects=(StoredObject(segment.name, segment.length),),
                 length=segment.length,
                 file_length=segment.length,
                 sha256=segment.sha256,
             )
             for segment in self.segments
-            if segment.base_position + segment.length <= contents.log_stop_position
+            if segment.end_position <= contents.log_stop_position
         ]
         parts = [
             StoredFile(
                 path=_path_of(part.name),
-                name=StoredName(f"{self.writer}/{part.name}"),
+                objects=tuple(replace(each, name=StoredName(f"{self.writer}/{each.name}")) for each in part.objects),
                 length=part.length,
                 file_length=part.file_length,
                 sha256=part.sha256,
@@ -195,16 +235,30 @@ class WriterIndex(SealedDocument):
 
 @dataclass(slots=True, frozen=True)
 class StoredFile:
-    """A file of a backup's directory, and the object that has its beginning."""
+    """A file of a backup's directory, and the objects that have its beginning."""
 
     path: StoredName
     """In the directory."""
-    name: StoredName
-    """Below the cluster's place in the store."""
+    objects: tuple[StoredObject, ...]
+    """In order, by their names below the cluster's place in the store; at least one."""
     length: int
+    """How long they are together."""
     file_length: int
     """How long the file is in a directory; zeros stand for the rest."""
     sha256: str
+
+    def spans(self, begin: int, end: int) -> Iterator[tuple[StoredName, int, int]]:
+        """Yield the objects that have the bytes [begin, end), and which of their own bytes those are."""
+        first = 0
+        for each in self.objects:
+            if begin < first + each.length and first < end:
+                yield each.name, max(begin - first, 0), min(end - first, each.length)
+            first += each.length
+
+    def first_objects(self, length: int) -> tuple[StoredObject, ...]:
+        """Return the objects that have the first bytes; an empty one where there are none."""
+        spans = [StoredObject(name, end) for name, _, end in self.spans(0, length)]
+        return tuple(spans) or (replace(self.objects[0], length=0),)
 
 
 class Note(SealedDocument):
@@ -236,10 +290,10 @@ def read_index(data: bytes, place: str) -> WriterIndex:
     ):
         raise RemoteProtocolError(f"{place}: a file is named twice; {_REMEDY}")
     for file in index.files:
-        if file.length > file.file_length:
+        if file.length > file.file_length or min(each.length for each in file.objects) < 0:
             raise RemoteProtocolError(
-                f"{place}: length={file.length} of {file.path} expected at most file_length={file.file_length}; "
-                f"{_REMEDY}"
+                f"{place}: length={file.length} of {file.path} expected at most file_length={file.file_length}, and "
+                f"{len(file.objects)} objects in it; {_REMEDY}"
             )
     return index
 

@@ -1,4 +1,4 @@
-"""Removes from a store what nobody needs: old backups, and then the objects that no index names any more.
+"""Removes from a store what nobody needs: old backups, the old past of others, and then objects that no index names.
 
 A live member's only copy of a segment may be in the store, and so may a backup's, in one object. So a prune reads the
 indexes of all writers before it removes a segment, and members' indexes are never removed. It leaves a note and then
@@ -28,6 +28,8 @@ class Pruned:
     url: str
     removed_backups: list[str]
     kept_backups: list[str]
+    shortened_backups: list[str]
+    """Those of the kept that have less of the past now."""
     removed_count: int = 0
     """How many objects went, the indexes among them."""
     kept_segment_count: int = 0
@@ -36,15 +38,18 @@ class Pruned:
 def prune(
     store: ClusterStore,
     *,
-    keep_count: int,
+    keep_count: int | None,
     clock_ms: Callable[[], int],
+    shorten: Callable[[WriterIndex], WriterIndex] = lambda index: index,
+    is_dry_run: bool = False,
     wait: Callable[[], bool] = lambda: False,
     draw_id: Callable[[], str] = lambda: secrets.token_hex(8),
 ) -> Pruned:
-    """Keep the newest backups of a cluster, and remove what neither they nor any member needs.
+    """Keep the newest backups of a cluster, or all, and remove what neither they nor any member needs.
 
-    Writers wait until it has ended. `wait` lets some time pass for those who write now, and returns whether to look
-    again.
+    `shorten` gives the index that a backup that stays is to have; the same one where all of it stays. A dry run only
+    says what a prune would do. Writers wait until a prune has ended. `wait` lets some time pass for those who write
+    now, and returns whether to look again.
 
     Raises:
         StoreBusyError: another prune runs, or a writer.
@@ -53,11 +58,15 @@ def prune(
         RemoteProtocolError: an index cannot be read: nothing is removed.
     """
     store.refuse_older_layout()
-    note, begin_ms = StoredName(f"{INDEXES}/{PRUNING_PREFIX}{draw_id()}.json"), clock_ms()
+    begin_ms = clock_ms()
+    work = _Prune(store, begin_ms, clock_ms, shorten, is_dry_run=is_dry_run)
+    if is_dry_run:
+        return work.run(keep_count)
+    note = StoredName(f"{INDEXES}/{PRUNING_PREFIX}{draw_id()}.json")
     store.put(note, Note(written_ms=begin_ms).seal())
     try:
         _await_writers(store, note, clock_ms, wait)
-        return _Prune(store, begin_ms, clock_ms).run(keep_count)
+        return work.run(keep_count)
     finally:
         _remove_note(store, note)
 
@@ -100,30 +109,45 @@ def _await_writers(
 
 
 class _Prune:
-    """One prune under way, while nobody writes."""
+    """One prune under way, while nobody writes; or a dry run."""
 
-    def __init__(self, store: ClusterStore, begin_ms: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: ClusterStore,
+        begin_ms: int,
+        clock_ms: Callable[[], int],
+        shorten: Callable[[WriterIndex], WriterIndex],
+        *,
+        is_dry_run: bool,
+    ) -> None:
         self._store: Final = store
         self._begin_ms, self._clock_ms = begin_ms, clock_ms
+        self._shorten: Final = shorten
+        self._is_dry_run: Final = is_dry_run
         self._removed_count = 0
 
-    def run(self, keep_count: int) -> Pruned:
-        """Remove the indexes of old backups, and then objects."""
+    def run(self, keep_count: int | None) -> Pruned:
+        """Remove the indexes of old backups and write shorter ones, and then remove objects."""
         indexes = self._store.read_indexes()
-        dropped = _old_backups(indexes, keep_count)
+        dropped = [] if keep_count is None else _old_backups(indexes, keep_count)
         for index in dropped:
             self._remove(index_name(index.writer))
-        staying = [index for index in indexes if index not in dropped]
+        kept = [index for index in indexes if index not in dropped]
+        staying = [index if index.is_of_member else self._shorten(index) for index in kept]
+        shortened = [index for index in staying if index not in kept]
+        for index in shortened:
+            self._write_index(index)
         segment_count = self._sweep(SEGMENTS, NameKind.SEGMENT, _needed_segments(staying))
         for folder in self._store.list_names(""):
             if NameKind.WRITER.fits(folder):
                 writer = take_name(folder, NameKind.WRITER)
-                files = {file.name for index in staying if index.writer == writer for file in index.files}
-                self._sweep(writer, NameKind.PART, files)
+                own = [file for index in staying if index.writer == writer for file in index.files]
+                self._sweep(writer, NameKind.PART, {each.name for file in own for each in file.objects})
         return Pruned(
             url=self._store.url,
             removed_backups=[index.writer for index in dropped],
             kept_backups=[index.writer for index in staying if not index.is_of_member],
+            shortened_backups=[index.writer for index in shortened],
             removed_count=self._removed_count,
             kept_segment_count=segment_count,
         )
@@ -137,12 +161,21 @@ class _Prune:
         return len(names & needed)
 
     def _remove(self, name: StoredName) -> None:
+        self._removed_count += 1
+        if not self._is_dry_run:
+            self._expect_time()
+            self._store.remove(name)
+
+    def _write_index(self, index: WriterIndex) -> None:
+        if not self._is_dry_run:
+            self._expect_time()
+            self._store.write_index(index)
+
+    def _expect_time(self) -> None:
         if self._clock_ms() - self._begin_ms >= NOTE_LIMIT_MS // 2:
             raise StoreBusyError(
                 f"this prune of {self._store.url} takes too long: writers no longer wait; run it again"
             )
-        self._store.remove(name)
-        self._removed_count += 1
 
 
 def _needed_segments(indexes: list[WriterIndex]) -> set[StoredName]:

@@ -27,6 +27,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from ...service_api.printable import printable
+from ..disk_errors import StoreFailure
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -42,7 +43,7 @@ EXIT_STATUSES: Final[Mapping[int, str]] = {
     EXIT_OK: "success",
     EXIT_FAILED: "failed: the command was carried out and did not succeed",
     EXIT_USAGE: "wrong usage: an option, a file or a directory cannot be used",
-    EXIT_UNREACHABLE: "unreachable: no member answers",
+    EXIT_UNREACHABLE: "unreachable: no member answers, or no store",
     EXIT_UNHEALTHY: "unhealthy: a member is down, data is damaged, or two things differ",
     EXIT_NO_LEADER: "no leader: members answer, and none of them leads",
     EXIT_REFUSED: "refused: not allowed, or not possible in the current state",
@@ -312,6 +313,11 @@ def output_about(subject: str, **facts: Any) -> Iterator[None]:
 def print_error(reason: str) -> None:
     """Print one line on standard error."""
     typer.echo(f"trimaran: {_SUBJECT.get()[0]}{printable(reason)}", err=True)
+
+
+def status_of_failure(failure: StoreFailure) -> int:
+    """Return the exit status of a command that an object store did not serve."""
+    return EXIT_UNREACHABLE if failure.is_unreachable else EXIT_FAILED
 
 
 def fail(reason: str, exit_status: int = EXIT_USAGE) -> NoReturn:

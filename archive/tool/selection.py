@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from ...service_api.errors import ConfigurationError
+from ..disk_errors import StoreFailure
 from ..errors import CorruptionError
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
@@ -27,6 +28,8 @@ def find_location(name: str | Path) -> ArchiveLocation:
     """Find an archive by the path or URL of its directory, or of a member's; see `log.member_directory`."""
     try:
         return locate_archive(name)
+    except StoreFailure:
+        raise
     except (ConfigurationError, OSError) as error:
         fail(str(error))
 
@@ -65,6 +68,8 @@ def load_catalog(location: ArchiveLocation) -> CatalogContent:
         fail(f"not an archive directory: no {CATALOG_FILE_NAME} in {location}")
     except CorruptionError as error:
         fail(f"{location}/{CATALOG_FILE_NAME}: {error}", EXIT_UNHEALTHY)
+    except StoreFailure:
+        raise
     except OSError as error:
         fail(f"archive not readable: {error}")
 
@@ -109,6 +114,8 @@ def find_log(name: str) -> LogFile:
         return LogFile.find(MemberDirectory.find(name))
     except CorruptionError as error:
         fail(str(error), EXIT_UNHEALTHY)
+    except StoreFailure:
+        raise
     except (ConfigurationError, OSError) as error:
         fail(str(error))
 

@@ -2,7 +2,7 @@
 
 Ten times a second the leader is asked how far it has committed, and the backup how far it has recorded. The age of the
 backup is the time since the leader had committed no more than that: what a loss of every member at that moment costs.
-The same for the store, by what the last copy that ended wrote.
+The same for the store, by what the last copy that ended wrote; and how much the copies wrote for how much log.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import typer
 
 from ...cluster.documents.query import query_status
 from ...cluster.operating.backup.status import read_status
-from ...cluster.operating.backup.store_status import read_store_statuses
+from ...cluster.operating.backup.store_status import StoreStatus, read_store_statuses
 from ...service_api.endpoint import Endpoint
 from ...service_api.errors import ClusterError, ClusterTimeoutError, first_leaf
 from ..load.client_process import ClientParameters
@@ -66,6 +66,8 @@ class Sampled:
     """The leader's, at those times."""
     backup_ages: list[float] = field(default_factory=list)
     store_ages: list[float] = field(default_factory=list)
+    copies: list[StoreStatus] = field(default_factory=list)
+    """What the store's status said each time."""
 
     def age_of(self, position: int) -> float:
         """For how long the leader has had committed more than `position`, by the newest sample."""
@@ -127,7 +129,7 @@ async def _measure(
         "scenario": "backup",
         **load_figures(results, meter.used),
         "backup_age": _figures(sampled.backup_ages),
-        **({} if store is None else {"store_age": _figures(sampled.store_ages)}),
+        **({} if store is None else {"store_age": _figures(sampled.store_ages), "store_cost": _cost(sampled.copies)}),
         "samples": len(sampled.times),
         "log_bytes": sampled.commit_positions[-1] - sampled.commit_positions[0],
         "parameters": asdict(parameters),
@@ -183,6 +185,7 @@ async def _sample(cluster: ClusterProcesses, metrics: Endpoint, sampled: Sampled
         sampled.times.append(time.monotonic())
         sampled.commit_positions.append(status.commit_position)
         sampled.backup_ages.append(sampled.age_of(recorded_position))
+        sampled.copies += stores
         sampled.store_ages += [sampled.age_of(found.log_stop_position or 0) for found in stores]
         await asyncio.sleep(_LOOK_INTERVAL_S)
 
@@ -198,6 +201,19 @@ async def _find_leader(cluster: ClusterProcesses) -> int:
 def _recorded_position(page: str) -> int:
     (line,) = (line for line in page.splitlines() if line.startswith("trimaran_backup_recorded_position "))
     return int(float(line.split()[1]))
+
+
+def _cost(copies: list[StoreStatus]) -> dict[str, float]:
+    """Say what was written between the first status and the last, for a byte of log and in an hour."""
+    first, last = copies[0], copies[-1]
+    log_bytes = (last.log_stop_position or 0) - (first.log_stop_position or 0)
+    seconds = max(1, last.written_ms - first.written_ms) / 1_000
+    return {
+        "copies": last.copy_count - first.copy_count,
+        "log_bytes": log_bytes,
+        "written_per_log_byte": round((last.written_bytes - first.written_bytes) / max(1, log_bytes), 3),
+        "objects_an_hour": round((last.written_count - first.written_count) * 3_600 / seconds),
+    }
 
 
 def _figures(ages: list[float]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from ...archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error
+from ...archive.tool.output import EXIT_FAILED, EXIT_STATUSES, EXIT_USAGE, new_group, print_error, status_of_failure
 from ...service_api.process_start import end_first_process_on_signals, open_missing_streams
 
 
@@ -397,21 +397,36 @@ def exit_status_of(error: BaseException) -> int:
     Raises:
         BaseException: `error` itself, if it is not one for users: that is a bug, and shown in full.
     """
+    from ...archive.disk_errors import store_failure_of
     from ...service_api.errors import ClusterError, ErrorCategory, leaves_of
 
     causes = leaves_of(error)
     if not all(isinstance(cause, ClusterError | OSError) for cause in causes):
         raise error
+    failures = [failure for failure in map(store_failure_of, causes) if failure is not None]
+    if failures:
+        return max(map(status_of_failure, failures))
     is_fatal = any(isinstance(cause, ClusterError) and cause.category is ErrorCategory.FATAL for cause in causes)
-    return EXIT_FAILED if is_fatal else EXIT_USAGE
+    return EXIT_FAILED if is_fatal or any(map(_is_of_store, causes)) else EXIT_USAGE
+
+
+def _is_of_store(cause: BaseException) -> bool:
+    """Return whether a store has something else than it should; only what a later call may mend can be that."""
+    from ...service_api.errors import ClusterError
+
+    if not isinstance(cause, ClusterError) or not cause.retriable:
+        return False
+    from ...archive.stored.cluster_store import StoreError
+
+    return isinstance(cause, StoreError)
 
 
 def _describe(cause: BaseException) -> str:
     if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
         return f"port in use: {cause.strerror or cause}"
     if isinstance(cause, OSError) and not isinstance(cause, ConnectionError):
-        from ...archive.disk_errors import ADVICE, explain_error
+        from ...archive.disk_errors import ADVICE, StoreFailure, explain_error
 
-        if cause.errno in ADVICE:
+        if cause.errno in ADVICE and not isinstance(cause, StoreFailure):
             return str(explain_error(cause, "use"))
     return str(cause)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
-
-import pytest
 
 import trimaran.cluster.operating.backup.agent as agent
 from trimaran.archive.format.stored_names import StoredName
@@ -13,10 +12,11 @@ from trimaran.archive.net.frame_stream import open_replay
 from trimaran.archive.stored import pruning
 from trimaran.archive.stored.cluster_store import ClusterStore
 from trimaran.archive.stored.index import WriterIndex
+from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.directories.survey import Survey
-from trimaran.cluster.operating.backup import restoring, shipping
+from trimaran.cluster.operating.backup import directory, restoring, retention, shipping, shortening
 from trimaran.cluster.operating.backup.agent import BackupAgent
-from trimaran.cluster.operating.backup.directory import BackupDirectory
+from trimaran.cluster.operating.backup.retention import BackupRetention, KeptPast
 from trimaran.cluster.testing.simulation.run import Options
 
 from .plant import ORDERS, Plant, Planting
@@ -75,17 +75,21 @@ def _name_objects_before_they_are_there(planting: Planting) -> None:
     planting.replace(ClusterStore, "write_index", write_index)
 
 
+def _object_names(index: WriterIndex) -> set[StoredName]:
+    return {each.name for file in index.files for each in file.objects}
+
+
 def _remove_what_the_old_index_names(planting: Planting) -> None:
     """Snapshots that are not wanted any more go before the index that does without them is written."""
     real_write = ClusterStore.write_index
 
     def write_index(self: ClusterStore, index: WriterIndex) -> None:
         before = self.read_index(index.writer)
-        stored = {file.name for file in index.files}
-        for file in [] if before is None else before.files:
-            if file.name not in stored:
+        stored = _object_names(index)
+        for name in sorted(set() if before is None else _object_names(before)):
+            if name not in stored:
                 planting.ran()
-                self.remove(file.name)
+                self.remove(name)
         real_write(self, index)
 
     planting.replace(ClusterStore, "write_index", write_index)
@@ -93,16 +97,28 @@ def _remove_what_the_old_index_names(planting: Planting) -> None:
 
 def _remove_the_snapshot_that_the_log_begins_with(planting: Planting) -> None:
     """Retention takes every log for one that begins at 0."""
-    real = BackupDirectory.note_snapshot
 
-    async def note_snapshot(self: BackupDirectory, *arguments: Any, **rest: Any) -> None:  # Any: passed on
-        if self.log_start_position:
+    def choose_kept(*arguments: Any, log_start_position: int, **rest: Any) -> KeptPast:  # Any: passed on
+        if log_start_position:
             planting.ran()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(BackupDirectory, "log_start_position", property(lambda self: 0))
-            await real(self, *arguments, **rest)
+        return retention.choose_kept(*arguments, log_start_position=0, **rest)
 
-    planting.replace(BackupDirectory, "note_snapshot", note_snapshot)
+    planting.replace(directory, "choose_kept", choose_kept)
+
+
+def _begin_with_the_next_snapshot(planting: Planting) -> None:
+    """The log begins with the oldest snapshot in the time that is kept, and not with the one before it."""
+
+    def choose_kept(log: RecordingLog, wanted: BackupRetention, **rest: Any) -> KeptPast:  # Any: passed on
+        kept, first = retention.choose_kept(log, wanted, **rest), rest["log_start_position"]
+        later = [entry.log_position for entry in log.entries if entry.log_position > kept.log_start_position > first]
+        if not later:
+            return kept
+        planting.ran()
+        return replace(kept, log_start_position=min(later))
+
+    planting.replace(directory, "choose_kept", choose_kept)
+    planting.replace(shortening, "choose_kept", choose_kept)
 
 
 def _copy_what_is_not_committed(planting: Planting) -> None:
@@ -125,7 +141,7 @@ def _note_a_snapshot_that_is_not_reached(planting: Planting) -> None:
         if self._snapshot[0].log_position > self.directory.recorded_position:
             planting.ran()
         snapshot, self._snapshot = self._snapshot, ()
-        await self.directory.note_snapshot(snapshot, keep_count=self._settings.keep_snapshots)
+        await self.directory.note_snapshot(snapshot, self._settings.retention)
 
     planting.replace(BackupAgent, "_note_snapshot_if_reached", note)
 
@@ -162,6 +178,13 @@ PLANTS = (
         "a backup keeps the snapshot that its log begins with",
         _remove_the_snapshot_that_the_log_begins_with,
         scenario="backup-from-snapshot",
+    ),
+    Plant(
+        "backup-keeps-too-little",
+        36,
+        "a backup keeps every point in time that it is to keep",
+        _begin_with_the_next_snapshot,
+        scenario="backup-keeps-time",
     ),
     Plant(
         "prune-forgets-members",

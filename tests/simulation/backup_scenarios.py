@@ -16,6 +16,7 @@ from trimaran.archive.stored.pruning import Pruned, prune
 from trimaran.cluster.core.events import ActionRequested
 from trimaran.cluster.core.vocabulary.control_toggle import ControlToggle
 from trimaran.cluster.operating.backup.agent import BackupAgent
+from trimaran.cluster.operating.backup.retention import BackupRetention
 from trimaran.cluster.operating.backup.running import run_backup
 from trimaran.cluster.operating.backup.settings import BackupSettings
 from trimaran.cluster.operating.backup.store_follower import StoreFollower
@@ -47,7 +48,7 @@ def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
     settings = BackupSettings(
         members=dialled(scene.referee.membership.current.members),
         from_snapshot=True,
-        keep_snapshots=1,
+        retention=BackupRetention(keep_snapshots=1),
         query_interval_s=0.2,
     )
 
@@ -64,6 +65,32 @@ def a_backup_that_begins_at_a_snapshot(scene: Scene) -> None:
         _take_snapshot(scene)
 
 
+def a_backup_that_keeps_some_time(scene: Scene) -> None:
+    """Its log grows by a segment between two snapshots, and goes on to begin with one that is old enough."""
+    scene.start()
+    scene.add_flood("flood", 1_000)
+    length, keep_ms = scene.settings.segment_length_bytes, 1_000
+    retention = BackupRetention(keep_snapshots=1, keep_ms=keep_ms)
+    rules, agents = BackupRules(scene.referee.committed, retention), list[BackupAgent]()
+    machine, archive = add_backup_machine(scene.cluster), archive_config(scene.settings)
+    settings = BackupSettings(
+        members=dialled(scene.referee.membership.current.members), retention=retention, query_interval_s=0.2
+    )
+
+    def main() -> Coroutine[Any, Any, None]:
+        return run_backup(DIRECTORY, settings, archive=archive, host=machine.host(), on_agent=agents.append)
+
+    machine.start(main)
+    for _ in range(4):
+        wanted, newest = len(scene.referee.committed) + length, _newest_noted(agents)
+        scene.run_until(partial(_is_longer, scene, wanted), 20, "a log grows by a segment")
+        _take_snapshot(scene)
+        scene.run_until(lambda newest=newest: _newest_noted(agents) > newest, 20, "a backup takes each new snapshot")  # type: ignore[misc]  # bound now
+        rules.look(agents[-1], machine.disk)
+        rules.look_at_snapshots(machine.disk)
+    expect(agents[-1].directory.log_start_position > 0, "a backup removes what it need not keep")
+
+
 _SEGMENTS: Final = 8
 """So many that the store cuts one of them off, whatever it draws."""
 
@@ -78,9 +105,9 @@ def a_store_of_backups_and_cold_storage(scene: Scene) -> None:
     machine = add_backup_machine(scene.cluster)
     scene.cluster.store.strike(StoreFault.CUTTING)
     length, stored = scene.settings.segment_length_bytes, scene.cluster.store.objects
-    _back_up(scene, machine, from_snapshot=False)
     scene.run_until(lambda: len(scene.referee.committed) > _SEGMENTS * length, 60, "a log gets some segments")
     scene.cluster.clients["flood"].kill()
+    _back_up(scene, machine, from_snapshot=False)
     scene.run_until(lambda: _segment_count(stored) >= _SEGMENTS, 60, "a backup comes into the store")
     _take_snapshot(scene)
     scene.run_until(lambda: scene.referee.stored.segment_count >= _SEGMENTS, 60, "a log goes into cold storage")
@@ -171,6 +198,15 @@ def _take_snapshot(scene: Scene) -> None:
     scene.run_until(
         lambda: all(_newest(disk) > before for disk in disks), 10, "a snapshot that is ordered is taken by all"
     )
+
+
+def _is_longer(scene: Scene, position: int) -> bool:
+    return len(scene.referee.committed) > position
+
+
+def _newest_noted(agents: list[BackupAgent]) -> int:
+    """Where the newest snapshot was taken that the agent has noted."""
+    return max(agents[-1].directory.snapshot_positions, default=0) if agents else 0
 
 
 def _has_newer(disk: MemoryFileSystem, position: int) -> bool:

@@ -45,7 +45,11 @@ from .action_scenarios import (
     a_suspended_cluster,
     an_order_that_comes_to_nothing,
 )
-from .backup_scenarios import a_backup_that_begins_at_a_snapshot, a_store_of_backups_and_cold_storage
+from .backup_scenarios import (
+    a_backup_that_begins_at_a_snapshot,
+    a_backup_that_keeps_some_time,
+    a_store_of_backups_and_cold_storage,
+)
 from .bound_scenarios import (
     a_client_that_takes_all_sessions,
     clients_that_read_nothing,
@@ -674,6 +678,7 @@ SCENARIOS: Final = {
     "nested-messages": Scenario(nested_messages),
     "other-code": Scenario(a_member_with_other_code),
     "backup-from-snapshot": Scenario(a_backup_that_begins_at_a_snapshot),
+    "backup-keeps-time": Scenario(a_backup_that_keeps_some_time, has_cold_storage=True),
     "shared-store": Scenario(a_store_of_backups_and_cold_storage, has_cold_storage=True),
     "slow-disk": Scenario(a_slow_disk),
     "member-returns": Scenario(a_member_that_was_away),

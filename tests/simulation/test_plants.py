@@ -102,6 +102,7 @@ PLANTS_OF_CAMPAIGN: Final = {
 
 LONG_SCENARIOS: Final = {
     "backup-from-snapshot",
+    "backup-keeps-time",
     "changed-frame",
     "clients-that-read-nothing",
     "comes-back-empty",

@@ -132,6 +132,10 @@ async def test_a_cluster_with_backup_and_cold_storage_in_one_store_goes_through_
         await wait_until(lambda: stop_position(store, started_ms) >= position, timeout_s=60, what="the last copy")
         second.kill()
 
+    days = ("--keep-days", "0", "-o", "jsonl")
+    told = await trimaran("backup", "prune", url, *days, "--dry-run")
+    assert told == await trimaran("backup", "prune", url, *days)
+    assert len(json.loads(told)["shortened_backups"]) == 1
     objects = {path.name for path in store.glob("*/segments/*.rec")}
     assert all(sha256(path.read_bytes()).hexdigest() == path.stem[20:] for path in store.glob("*/segments/*.rec"))
     assert len(objects) == len({name[:19] for name in objects}) >= 8  # no segment is there twice

@@ -16,11 +16,13 @@ from ....service_api.wire.checksum import ChecksumKind
 from ...operating.backup.agent import BackupAgent
 from ...operating.backup.choosing import BackupSource
 from ...operating.backup.metrics import BackupMetrics
+from ...operating.backup.retention import KEPT_SNAPSHOTS
 from ...operating.backup.running import run_backup
 from ...operating.backup.settings import BackupSettings
 from ...runtime.ground.host import Host
 from ..shared.logging import configure_logging
 from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_client_flags
+from .prune import KeepDaysOption, retention_of
 from .stopping import run_until_signal
 
 _DEFAULTS: Final = BackupSettings(members=())
@@ -39,9 +41,11 @@ def run(
             "--from-snapshot", help="Begin a new backup at the newest snapshot, not where the member's log begins."
         ),
     ] = False,
+    keep_days: KeepDaysOption = None,
     keep_snapshots: Annotated[
-        int, typer.Option("--keep-snapshots", min=1, help="The newest snapshots that stay. Log is never removed.")
-    ] = _DEFAULTS.keep_snapshots,
+        int,
+        typer.Option("--keep-snapshots", min=1, help="The newest snapshots that stay. This alone removes no log."),
+    ] = KEPT_SNAPSHOTS,
     query_interval: Annotated[
         float,
         typer.Option("--query-interval", min=0.1, metavar="SECONDS", help="Time between questions to the members."),
@@ -68,7 +72,7 @@ def run(
         members=load_members_from_flags(settings),
         source=source,
         from_snapshot=from_snapshot,
-        keep_snapshots=keep_snapshots,
+        retention=retention_of(keep_days, keep_snapshots),
         query_interval_s=query_interval,
     )
     archive = ArchiveConfig(

@@ -30,7 +30,7 @@ def ship_to_store(
     log_format: Annotated[str, typer.Option("--log-format", help="auto, console or json.")] = "auto",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Bring an object store up to what a backup has: closed segments and snapshots once, the newest segment each time.
+    """Bring an object store up to what a backup has: each copy sends what is new.
 
     A reader of the store never sees half of anything. Encryption and storage class are the store's. With --follow a
     copy that fails is tried again, and `trimaran backup status DIR` says how far the store has come.

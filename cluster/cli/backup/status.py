@@ -1,4 +1,4 @@
-"""`trimaran backup status`: what the agent of a directory says of itself."""
+"""`trimaran backup status`: what the agent of a directory says of itself, and what a store has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
+from ....archive.stored.backup_files import find_backups
 from ....archive.tool.output import (
     EXIT_UNHEALTHY,
     OutputFormat,
@@ -16,7 +17,9 @@ from ....archive.tool.output import (
     format_number,
     new_table,
     print_object,
+    print_rows,
 )
+from ...operating.backup.fetching import no_backup_at
 from ...operating.backup.status import FRESH_MS, BackupStatus, read_status
 from ...operating.backup.store_status import StoreStatus, read_store_statuses
 from ...runtime.ground.system_clock import SystemClock
@@ -25,7 +28,9 @@ _EXIT_NOT_RUNNING: Final = 3
 
 
 def show_status(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of the backup.")],
+    place: Annotated[
+        str, typer.Argument(metavar="DIR|URL", help="The directory of the backup, or the store that it is copied to.")
+    ],
     max_behind: Annotated[
         float, typer.Option("--max-behind", min=0, metavar="SECONDS", help="Exit with 10 if it is further behind.")
     ] = 60.0,
@@ -33,9 +38,15 @@ def show_status(
 ) -> None:
     """Show what a backup is doing, where its log and snapshots end, and how far it is behind the cluster.
 
-    Exit status: 0; 3 the agent does not run; 10 it is further behind than --max-behind, or a store that
-    `backup ship --follow` writes is further behind it than that and two intervals.
+    Of a URL the store itself is asked which backups it has, where each ends, and when it last got something new.
+
+    Exit status: 0; 3 the agent does not run, or the store does not answer; 10 it is further behind than --max-behind,
+    or a store that `backup ship --follow` writes is further behind it than that and two intervals.
     """
+    if "://" in place:
+        _show_store(place, output)
+        return
+    directory = Path(place)
     status = read_status(directory / "cluster")
     now_ms = SystemClock().epoch_time()
     age_s = max(0, now_ms - status.written_ms) / 1_000
@@ -59,6 +70,34 @@ def show_status(
                 f"{store['url']} is behind the backup: {store['last_failure'] or 'its copies take long'}",
                 EXIT_UNHEALTHY,
             )
+
+
+def _show_store(url: str, output: OutputFormat) -> None:
+    """Print what the store has.
+
+    Raises:
+        ConfigurationError: it has no backup.
+        StoreError: it refused, or did not answer.
+    """
+    now_ms = SystemClock().epoch_time()
+    rows = []
+    for found in find_backups(url):
+        contents = found.index.backup
+        assert contents is not None
+        rows.append(
+            {
+                "url": found.url,
+                "log_start_position": contents.log_start_position,
+                "log_stop_position": contents.log_stop_position,
+                "snapshot_positions": contents.snapshot_positions,
+                "bytes": sum(file.length for file in found.index.files),
+                "objects": sum(len(file.objects) for file in found.index.files),
+                "age_s": max(0, now_ms - contents.written_ms) / 1_000,
+            }
+        )
+    if not rows:
+        raise no_backup_at(url)
+    print_rows(rows, output, title=url, empty="no backup")
 
 
 def _store_row(store: StoreStatus, status: BackupStatus, now_ms: int) -> dict[str, Any]:

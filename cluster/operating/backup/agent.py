@@ -346,7 +346,7 @@ class BackupAgent:
         if not self._snapshot or self._snapshot[0].log_position > self.directory.recorded_position:
             return
         snapshot, self._snapshot = self._snapshot, ()
-        await self.directory.note_snapshot(snapshot, keep_count=self._settings.keep_snapshots)
+        await self.directory.note_snapshot(snapshot, self._settings.retention)
         logger.info("backup.snapshot_noted", log_position=snapshot[0].log_position)
 
     # --- the log

@@ -27,11 +27,13 @@ from ....archive.config import ArchiveConfig
 from ....archive.disk.file_system import FileSystem
 from ....archive.format.messages import RecordingDescriptorRow
 from ....archive.log.log_file import choose_log
+from ....archive.log.member_directory import ArchiveLocation
+from ....archive.log.time_unit import find_time_unit
 from ....archive.net.replication import layout_like
 from ....archive.store.recording import Recording
 from ....service_api import ClusterError, ConfigurationError
 from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId, format_cluster_id
-from ....service_api.types import LOG_STREAM_ID, NULL_VALUE
+from ....service_api.types import LOG_STREAM_ID, NULL_VALUE, TICKS_PER_MS
 from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...core.log.shipped_snapshot import ShippedTerm, append_shipped, make_recording_log
 from ...runtime.files.cluster_id_file import ClusterIdFile
@@ -39,6 +41,7 @@ from ...runtime.files.recording_log_file import RecordingLogFile
 from ...runtime.ground.host import Host
 from ...runtime.snapshots.recording_copies import start_copy
 from ...runtime.snapshots.recovery import read_snapshots
+from .retention import BackupRetention, choose_kept
 
 SYNC_LEVEL: Final = 2
 
@@ -212,10 +215,8 @@ class BackupDirectory:
                 )
         await self._persist()
 
-    async def note_snapshot(self, snapshot: Sequence[RecordedSnapshot], *, keep_count: int) -> None:
-        """Note a snapshot whose recordings are here, after reading it; remove older ones beyond `keep_count`.
-
-        The oldest stays where the log does not begin at 0: without it there would be nothing to begin with.
+    async def note_snapshot(self, snapshot: Sequence[RecordedSnapshot], retention: BackupRetention) -> None:
+        """Note a snapshot whose recordings are here, after reading it; remove what need not stay then.
 
         Raises:
             ClusterError: it cannot be used.
@@ -225,17 +226,38 @@ class BackupDirectory:
         await read_snapshots(self.archive, trial.latest_snapshots(len(snapshot) - 1))
         append_shipped(self.recording_log, snapshot)
         await self._persist()
-        positions = self.snapshot_positions
-        oldest = positions[:1] if self.log_start_position else []
-        dropped = {at for at in positions[:-keep_count] if at not in oldest and at > 0}
-        old = [
-            entry for entry in self.recording_log.entries if entry.is_valid_snapshot and entry.log_position in dropped
-        ]
+        await self.keep(retention)
+
+    async def keep(self, retention: BackupRetention) -> None:
+        """Remove the snapshots and the log that need not stay.
+
+        Entries go first and recordings after them, and log last. So after a crash all that is named is there; the
+        recordings go when the directory is opened, and the log at the next time.
+
+        Raises:
+            ArchiveError: somebody reads in what is to go.
+            OSError: the disk refused.
+        """
+        recording_id = self.log_recording_id
+        if recording_id is None:
+            return
+        kept = choose_kept(
+            self.recording_log,
+            retention,
+            log_start_position=self.log_start_position,
+            ticks_per_ms=await aiofiles.os.wrap(self._find_ticks_per_ms)(),
+        )
+        old = [entry for entry in self.recording_log.entries if entry.is_valid_snapshot and not kept.has(entry)]
         for entry in sorted(old, key=lambda entry: (entry.log_position, entry.service_id)):
             self.recording_log.remove_entry(entry)
         await self._persist()
         for entry in old:
             await self.archive.purge_recording(entry.recording_id)
+        await self.archive.purge_segments(recording_id, kept.log_start_position)
+
+    def _find_ticks_per_ms(self) -> int:
+        location = ArchiveLocation(self.disk, self.archive.directory)
+        return TICKS_PER_MS[find_time_unit(location, self.archive.descriptors())]
 
     async def _persist(self) -> None:
         async with self._noting:

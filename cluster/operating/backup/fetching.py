@@ -22,11 +22,16 @@ def require_backup(url: str, open_objects: OpenObjects = ObjectStore) -> FoundBa
     """
     found = find_backup(url, open_objects=open_objects)
     if found is None:
-        raise ConfigurationError(
-            f"no backup at {url}: there is no CLUSTER_ID/indexes/backup-STARTED.json with one, which `trimaran backup "
-            "ship` writes; name a directory that was not shipped by its path"
-        )
+        raise no_backup_at(url)
     return found
+
+
+def no_backup_at(url: str) -> ConfigurationError:
+    """Say that a store has no backup."""
+    return ConfigurationError(
+        f"no backup at {url}: there is no CLUSTER_ID/indexes/backup-STARTED.json with one, which `trimaran backup "
+        "ship` writes; name a directory that was not shipped by its path"
+    )
 
 
 def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectStore) -> BackupContents:
@@ -61,8 +66,8 @@ def fetch_backup(url: str, target: Path, *, open_objects: OpenObjects = ObjectSt
 
 
 def _fetch(found: FoundBackup, file: StoredFile, path: Path) -> None:
-    """Write one file; zeros stand for what the object does not have."""
-    found.store.fetch(file.name, path, length=file.length, digest=file.sha256)
+    """Write one file; zeros stand for what its objects do not have."""
+    found.store.fetch(file.objects, path, digest=file.sha256)
     if file.length == file.file_length:
         return
     disk = OsFileSystem()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...settings.member_endpoints import MemberEndpoints
 from .choosing import BackupSource
+from .retention import KEEP_LOG, BackupRetention
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -17,8 +18,8 @@ class BackupSettings:
     source: BackupSource = BackupSource.FOLLOWER
     from_snapshot: bool = False
     """Whether a new backup begins at the member's newest snapshot, and not where the member's log begins."""
-    keep_snapshots: int = 24
-    """The newest snapshots that stay. Log is never removed."""
+    retention: BackupRetention = KEEP_LOG
+    """What stays of the past."""
     query_interval_s: float = 10.0
     """Time between two queries: for newer snapshots, and for how far the cluster has come."""
     answer_timeout_s: float = 5.0

@@ -1,32 +1,38 @@
-"""Copies a backup's directory to an object store: closed segments and snapshots once, the newest segment each time.
+"""Copies a backup's directory to an object store: each byte of the log, and each snapshot, once.
 
 The store has the layout of `archive.stored`: a segment that a member has put there, or another backup, is not sent
 again. A reader never sees half of anything:
 
 1. each whole segment that no index names, and after it this backup's index, which names it; the backup that the index
    has is still the one before
-2. the end of the log, and the recordings of snapshots
+2. the log that is new in a segment which an earlier copy has begun, and the recordings of snapshots
 3. the index with the new backup: its small files, too
 4. only then what the backup before had and this one has not, is removed
 
 So a copy that is cut off need not be done again from its beginning: the index names what is there.
 
+A segment that the copies follow while it is filled becomes one object for each copy, and stays so when it is full: it
+is read back then, and written whole if it is not what was sent. Once a member has put the same segment into the store,
+that one is named instead. While objects are small the last of them are written again as one.
+
 What a backup has for itself is known by name and length. So it belongs to one directory, from its beginning to its end:
-one that was begun again has an index and a folder of its own.
+one that was begun again has an index and a folder of its own. What a prune has removed stays removed, and what the
+directory has no longer is named no longer.
 
 The end of the log is looked at first and the small files after it, so they are never behind it. The directory's agent
-may run meanwhile; it only adds, but for snapshots that it removes: should one go away, the next time does without it.
+may run meanwhile; should something go away that is copied, the next time does without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_file, read_fully
 from ....archive.disk.object_store import ObjectStore, OpenObjects
@@ -41,6 +47,7 @@ from ....archive.stored.index import (
     CLUSTER_ID_NAME,
     RECORDING_LOG_NAME,
     BackupContents,
+    StoredObject,
     StoredPart,
     StoredSegment,
     WriterIndex,
@@ -49,11 +56,18 @@ from ....archive.stored.index import (
 )
 from ....service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from ....service_api.cluster_id import format_cluster_id
-from ....service_api.types import LOG_STREAM_ID
-from ....service_api.wire.log.recording_log import with_checksum
+from ....service_api.types import LOG_STREAM_ID, TICKS_PER_MS
+from ....service_api.wire.log.recording_log import RecordingLogEntry, with_checksum
 from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
 from ...time_travel.member_log import MemberLog
+
+_WHOLE_BELOW: Final = 8
+"""A segment is sent whole, so that others share it, while the store has an eighth of it at most."""
+_SMALL_BYTES: Final = 1 << 20
+_SMALL_LIMIT: Final = 16
+"""So many objects below the length before it, one after the other, are written again as one."""
+_NOTHING: Final = sha256().hexdigest()
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,7 +78,9 @@ class Shipped:
     """The URL that names this backup and no other."""
     contents: BackupContents
     written_count: int
+    """Objects beside the index and notes."""
     written_bytes: int
+    """In all."""
     removed_count: int
 
 
@@ -106,29 +122,43 @@ def ship_backup(
     disk = OsFileSystem() if disk is None else disk
     written_ms, log = clock_ms(), MemberLog.open(ArchiveLocation(disk, directory))
     stop_position = log.recorded_position
-    kept = _keep_reached(log.recording_log, stop_position)
-    descriptors = _descriptors(disk, directory, log, kept, stop_position)
+    store = ClusterStore.below(url, cluster_id, disk=disk, open_objects=open_objects)
+    empty = WriterIndex(cluster_id=cluster_id, writer=f"backup-{log.log.start_timestamp_ms}", segments=[])
+    shipping = _Shipping(disk, store, clock_ms, empty)
+    index = shipping.read_index()
+    if index.backup is not None and index.backup.log_stop_position > stop_position:
+        raise ClusterError(
+            f"{shipping.url} has log up to {index.backup.log_stop_position}, and {directory} up to {stop_position} "
+            "only: it is an older copy, or has lost its end; let `trimaran backup run` record the log up to there, "
+            "then copy"
+        )
+    start_position = log.log.start_position
+    if index.backup is not None:
+        start_position = max(start_position, index.backup.log_start_position)
+    kept = keep_reached(log.recording_log, stop_position, partial(_stays, index.backup))
+    descriptors = _descriptors(disk, directory, log, kept, start_position, stop_position)
     files = {
-        CATALOG_NAME: encode_catalog(
-            descriptors, next_recording_id=max(descriptor.recording_id for descriptor in descriptors) + 1
-        ),
-        RECORDING_LOG_NAME: _encode_recording_log(kept),
+        CATALOG_NAME: encode_descriptors(descriptors),
+        RECORDING_LOG_NAME: encode_recording_log(kept),
         CLUSTER_ID_NAME: read_file(disk, directory / "cluster" / CLUSTER_ID_FILE_NAME),
     }
     contents = BackupContents(
         log_recording_id=log.log.recording_id,
-        log_start_position=log.log.start_position,
+        log_start_position=start_position,
         log_stop_position=stop_position,
-        snapshot_positions=sorted({entry.log_position for entry in kept.entries if entry.is_valid_snapshot}),
+        snapshot_positions=snapshot_positions(kept),
         written_ms=written_ms,
         parts=[],
         files={name: encode_file(data) for name, data in files.items()},
+        ticks_per_ms=TICKS_PER_MS[log.time_unit],
     )
-    store = ClusterStore.below(url, cluster_id, disk=disk, open_objects=open_objects)
-    writer = f"backup-{log.log.start_timestamp_ms}"
-    empty = WriterIndex(cluster_id=cluster_id, writer=writer, segments=[])
-    segments = [*_segments(directory / "archive", descriptors)]
-    return _Shipping(disk, store, clock_ms, directory, empty).ship(contents, segments)
+    return shipping.ship(index, contents, [*_segments(directory / "archive", descriptors)])
+
+
+def _stays(before: BackupContents | None, entry: RecordingLogEntry) -> bool:
+    """Return whether a snapshot of the directory is to be in the store: not one that was there and was pruned."""
+    there = [] if before is None else before.snapshot_positions
+    return not there or entry.log_position in there or entry.log_position > there[-1]
 
 
 @dataclass(slots=True)
@@ -138,92 +168,136 @@ class _Shipping:
     disk: FileSystem
     store: ClusterStore
     clock_ms: Callable[[], int]
-    directory: Path
     empty: WriterIndex
     """The index of this backup before there is one."""
-    written: list[int] = field(default_factory=list)
-    """How long the objects are that were written."""
-
-    def ship(self, contents: BackupContents, segments: list[_Segment]) -> Shipped:
-        """Write what the store lacks, then the index, and remove what that does not name."""
-        index = self._read_index(contents)
-        whole = [segment for segment in segments if segment.kind == "segment"]
-        parts = [segment for segment in segments if segment.kind != "segment"]
-        missing = _missing(index, whole)
-        has_all = not missing
-        if has_all and index.backup is not None and _has_same(index.backup, contents, parts):
-            self.store.stop_writing(index.writer)
-            return Shipped(self._url, index.backup, 0, 0, 0)
-        if missing:
-            self._put_segments(contents, missing)
-        with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
-            index = self._read_index(contents)
-            if _missing(index, whole):
-                raise StoreError(f"{self._url} was pruned meanwhile: the next copy begins again")
-            known = {} if index.backup is None else {part.name: part for part in index.backup.parts}
-            contents = contents.model_copy(update={"parts": [self._put_part(part, known) for part in parts]})
-            write_index(index.model_copy(update={"backup": contents}))
-            new = {part.name for part in contents.parts}
-            removed_count = 0 if has_all and known.keys() <= new else self._remove_all_but(new)
-        return Shipped(self._url, contents, len(self.written), sum(self.written), removed_count)
 
     @property
-    def _url(self) -> str:
+    def url(self) -> str:
+        """The URL that names this backup and no other."""
         return f"{self.store.url}/{index_name(self.empty.writer)}"
 
-    def _read_index(self, wanted: BackupContents) -> WriterIndex:
+    def read_index(self) -> WriterIndex:
         """Read what the store has of this backup.
 
         Raises:
-            ClusterError: it is ahead of the directory: an agent records again what a power loss took.
+            ConfigurationError: an older Trimaran wrote the store.
+            ClusterError: the store refused, or the index cannot be read.
         """
         index = self.store.read_index(self.empty.writer)
         if index is None:
             self.store.refuse_older_layout()
             return self.empty
-        if index.backup is not None and index.backup.log_stop_position > wanted.log_stop_position:
-            raise ClusterError(
-                f"{self._url} has log up to {index.backup.log_stop_position}, and {self.directory} up to "
-                f"{wanted.log_stop_position} only: it is an older copy, or has lost its end; let `trimaran backup run` "
-                "record the log up to there, then copy"
-            )
         return index
+
+    def ship(self, index: WriterIndex, contents: BackupContents, segments: list[_Segment]) -> Shipped:
+        """Write what the store lacks, then the index, and remove what that does not name."""
+        before = index.backup
+        known = {} if before is None else {part.name: part for part in before.parts}
+        named = {segment.base_position for segment in index.segments}
+        unnamed = [each for each in segments if each.kind != "segment" or each.base_position not in named]
+        missing = [each for each in unnamed if each.kind == "segment" and not _is_begun(each, known)]
+        parts = [each for each in unnamed if each.kind != "segment" or _is_begun(each, known)]
+        if not missing and before is not None and _has_same(before, contents, parts):
+            self.store.stop_writing(index.writer)
+            return Shipped(self.url, before, 0, 0, 0)
+        if missing:
+            self._put_segments(contents, missing)
+        with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
+            index = self.read_index()
+            named = {segment.base_position for segment in index.segments}
+            if index.backup != before or any(each.base_position not in named for each in missing):
+                raise StoreError(f"{self.url} was pruned or written by another meanwhile: the next copy begins again")
+            put = self._put_parts(parts, known, contents.log_start_position)
+            contents = contents.model_copy(update={"parts": [each for each in put if isinstance(each, StoredPart)]})
+            whole = [*index.segments, *(each for each in put if isinstance(each, StoredSegment))]
+            whole = [each for each in whole if each.end_position > contents.log_start_position]
+            whole.sort(key=lambda segment: segment.base_position)
+            index = index.model_copy(update={"segments": whole, "backup": contents})
+            write_index(index)
+            needed, was = _object_names(contents), set() if before is None else _object_names(before)
+            removed_count = 0 if not missing and was <= needed else self._remove_all_but(needed)
+        return Shipped(self.url, contents, self.store.written_count, self.store.written_bytes, removed_count)
 
     def _put_segments(self, wanted: BackupContents, missing: list[_Segment]) -> None:
         """Have whole segments in the store and in the index, one after the other."""
-        named: set[StoredName] = set()
-        with suppress(RemoteProtocolError):  # the index of another writer: what it names is read instead
-            named = {name for index in self.store.read_indexes() for name in index.names}
+        named = self._named_segments()
         for each in missing:
-            segment = StoredSegment(
-                base_position=each.base_position,
-                start_position=max(each.base_position, wanted.log_start_position),
-                length=each.length,
-                sha256=digest_of_file(self.disk, each.path, each.length),
-            )
+            segment = self._describe(each, wanted.log_start_position)
             with self.store.writing(self.empty.writer, self.clock_ms) as write_index:
-                index = self._read_index(wanted)
-                if self.store.put_segment(each.path, segment, is_named=segment.name in named):
-                    self.written.append(segment.length)
+                index = self.read_index()
+                self.store.put_segment(each.path, segment, is_named=segment.name in named)
                 write_index(index.model_copy(update={"segments": [*index.segments, segment]}))
 
-    def _put_part(self, segment: _Segment, known: dict[StoredName, StoredPart]) -> StoredPart:
-        """Write an object of this backup's own, unless the one that is there has as much."""
-        found = known.get(StoredName(segment.path.name))
-        if found is not None and (found.kind, found.length) == (segment.kind, segment.length):
+    def _named_segments(self) -> set[StoredName]:
+        """Find the segments that are in the store and that an index names."""
+        with suppress(RemoteProtocolError):  # the index of another writer: what it names is read instead
+            return {name for index in self.store.read_indexes() for name in index.names}
+        return set()
+
+    def _describe(self, segment: _Segment, log_start_position: int) -> StoredSegment:
+        return StoredSegment(
+            base_position=segment.base_position,
+            start_position=max(segment.base_position, log_start_position),
+            length=segment.length,
+            sha256=digest_of_file(self.disk, segment.path, segment.length),
+        )
+
+    def _put_parts(
+        self, parts: list[_Segment], known: dict[StoredName, StoredPart], log_start_position: int
+    ) -> list[StoredPart | StoredSegment]:
+        """Write what is new in objects of this backup's own. A segment that has become full is in the store then."""
+        put: list[StoredPart | StoredSegment] = []
+        has_full = any(each.kind == "segment" and not _is_there(each, known) for each in parts)
+        named = self._named_segments() if has_full else set()
+        for each in parts:
+            found = known.get(StoredName(each.path.name))
+            if each.kind != "segment":
+                put.append(self._put_part(each, found))
+            elif found is not None and _is_there(each, known):
+                same = StoredSegment(
+                    base_position=each.base_position,
+                    start_position=max(each.base_position, log_start_position),
+                    length=each.length,
+                    sha256=found.sha256,
+                )
+                put.append(same if same.name in named else found)
+            else:
+                put.append(self._complete(each, found, self._describe(each, log_start_position), named))
+        return put
+
+    def _complete(
+        self, segment: _Segment, found: StoredPart | None, whole: StoredSegment, named: set[StoredName]
+    ) -> StoredPart | StoredSegment:
+        """Have a segment in the store that has become full: one that is named, or the rest of it, read back."""
+        if whole.name not in named:
+            part = self._put_part(segment, found)
+            with suppress(StoreError):  # it is written whole
+                self.store.check(self._own(part), part.sha256)
+                return part
+        self.store.put_segment(segment.path, whole, is_named=whole.name in named)
+        return whole
+
+    def _put_part(self, segment: _Segment, found: StoredPart | None) -> StoredPart:
+        """Write what objects of this backup's own lack, as one object."""
+        kind: Literal["log", "snapshot"] = "snapshot" if segment.kind == "snapshot" else "log"
+        if found is not None and (found.kind, found.length) == (kind, segment.length):
             return found
-        data = _read(self.disk, segment.path, segment.length)
+        begins = [] if found is None or found.kind != kind else _objects_that_stay(found)
         part = StoredPart(
-            kind="snapshot" if segment.kind == "snapshot" else "tail",
+            kind=kind,
             recording_id=segment.recording_id,
             base_position=segment.base_position,
             length=segment.length,
             file_length=segment.file_length,
-            sha256=sha256(data).hexdigest(),
+            sha256=digest_of_file(self.disk, segment.path, segment.length) if segment.length else _NOTHING,
+            cuts=tuple(begins[1:]),
         )
-        self.store.put(StoredName(f"{self.empty.writer}/{part.name}"), data)
-        self.written.append(part.length)
+        last = self._own(part)[-1]
+        self.store.put(last.name, _read(self.disk, segment.path, segment.length - last.length, segment.length))
         return part
+
+    def _own(self, part: StoredPart) -> list[StoredObject]:
+        return [replace(each, name=StoredName(f"{self.empty.writer}/{each.name}")) for each in part.objects]
 
     def _remove_all_but(self, needed: set[StoredName]) -> int:
         """Remove other objects of this backup's own, also those that a copy wrote which was cut off."""
@@ -234,9 +308,34 @@ class _Shipping:
         return len(names)
 
 
-def _missing(index: WriterIndex, whole: list[_Segment]) -> list[_Segment]:
-    named = {segment.base_position for segment in index.segments}
-    return [segment for segment in whole if segment.base_position not in named]
+def _is_begun(segment: _Segment, known: dict[StoredName, StoredPart]) -> bool:
+    """Return whether so much of a segment is there in objects of the backup's own that only the rest is sent."""
+    found = known.get(StoredName(segment.path.name))
+    return found is not None and found.length > segment.length // _WHOLE_BELOW
+
+
+def _is_there(segment: _Segment, known: dict[StoredName, StoredPart]) -> bool:
+    found = known.get(StoredName(segment.path.name))
+    return found is not None and found.length == segment.length
+
+
+def _objects_that_stay(found: StoredPart) -> list[int]:
+    """Decide where the objects of a segment begin once it is longer: the last begin is that of the new object.
+
+    Many small objects at the end are written again with it. So a segment has few objects, and with few bytes a second a
+    byte goes up a few times; with many, once.
+    """
+    begins, lengths = [0, *found.cuts], [each.length for each in found.objects]
+    small_count = 0
+    while small_count < len(lengths) and lengths[-1 - small_count] < _SMALL_BYTES:
+        small_count += 1
+    if small_count >= _SMALL_LIMIT:
+        return begins[: len(begins) - small_count + 1]
+    return begins if not lengths[-1] else [*begins, found.length]
+
+
+def _object_names(contents: BackupContents) -> set[StoredName]:
+    return {each.name for part in contents.parts for each in part.objects}
 
 
 def _has_same(before: BackupContents, now: BackupContents, parts: list[_Segment]) -> bool:
@@ -244,8 +343,15 @@ def _has_same(before: BackupContents, now: BackupContents, parts: list[_Segment]
     return before.files == now.files and there == [(part.path.name, part.length) for part in parts]
 
 
-def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingLog:
-    """Take the terms and complete snapshots that a log up to a position has."""
+def snapshot_positions(recording_log: RecordingLog) -> list[int]:
+    """Return where valid snapshots were taken, in order."""
+    return sorted({entry.log_position for entry in recording_log.entries if entry.is_valid_snapshot})
+
+
+def keep_reached(
+    recording_log: RecordingLog, stop_position: int, stays: Callable[[RecordingLogEntry], bool]
+) -> RecordingLog:
+    """Take the terms that a log up to a position has, and of its complete snapshots those that stay."""
     kept = RecordingLog()
     count = recording_log.latest_service_count()
     complete = recording_log.complete_snapshots(count) if count is not None else []
@@ -260,13 +366,13 @@ def _keep_reached(recording_log: RecordingLog, stop_position: int) -> RecordingL
                 term_base_log_position=term.term_base_log_position,
                 timestamp=term.timestamp,
             )
-    reached = [found for found in complete if 0 < found[0].log_position <= stop_position]
+    reached = [found for found in complete if 0 < found[0].log_position <= stop_position and stays(found[0])]
     for entry in chain.from_iterable(reversed(found) for found in reached):
         kept.append_snapshot(RecordedSnapshot.of(entry))
     return kept
 
 
-def _encode_recording_log(recording_log: RecordingLog) -> bytes:
+def encode_recording_log(recording_log: RecordingLog) -> bytes:
     """Write a new recording log as its file. A slot may be written several times: the last one counts."""
     slots = {
         write.file_position: with_checksum(write.data, write.file_position) for write in recording_log.take_writes()
@@ -274,10 +380,16 @@ def _encode_recording_log(recording_log: RecordingLog) -> bytes:
     return b"".join(slots[position] for position in sorted(slots))
 
 
+def encode_descriptors(descriptors: list[RecordingDescriptor]) -> bytes:
+    """Write recordings as a catalog file without the room that it has on a disk: each index has it."""
+    next_recording_id = max(descriptor.recording_id for descriptor in descriptors) + 1
+    return encode_catalog(descriptors, next_recording_id=next_recording_id, length_bytes=0)
+
+
 def _descriptors(
-    disk: FileSystem, directory: Path, log: MemberLog, kept: RecordingLog, stop_position: int
+    disk: FileSystem, directory: Path, log: MemberLog, kept: RecordingLog, start_position: int, stop_position: int
 ) -> list[RecordingDescriptor]:
-    """Describe the log, which ends at a position, and the snapshots."""
+    """Describe the log, which begins and ends at a position, and the snapshots."""
     wanted = {entry.recording_id for entry in kept.entries if entry.is_valid_snapshot}
     entries = read_catalog(disk, directory / "archive").entries
     found = [entry.descriptor for entry in entries if entry.descriptor is not None and entry.problem is None]
@@ -285,7 +397,12 @@ def _descriptors(
     lost = wanted - {descriptor.recording_id for descriptor in snapshots}
     if lost or any(descriptor.stop_position is None for descriptor in snapshots):
         raise ClusterError(f"snapshots are not in the catalog, or not whole: recording_ids={sorted(lost)}")
-    stopped = replace(log.log, stop_position=stop_position, stop_timestamp_ms=log.log.start_timestamp_ms)
+    stopped = replace(
+        log.log,
+        start_position=start_position,
+        stop_position=stop_position,
+        stop_timestamp_ms=log.log.start_timestamp_ms,
+    )
     return sorted([stopped, *snapshots], key=lambda descriptor: descriptor.recording_id)
 
 
@@ -309,11 +426,11 @@ def _segments(archive: Path, descriptors: list[RecordingDescriptor]) -> Iterator
             base = end
 
 
-def _read(disk: FileSystem, path: Path, length: int) -> bytes:
-    if not length:
+def _read(disk: FileSystem, path: Path, begin: int, end: int) -> bytes:
+    if begin == end:
         return b""
     with opened(disk, path) as handle:
-        data = read_fully(disk, handle, length, 0)
-    if len(data) != length:
-        raise ClusterError(f"segment file is too short: path={path} length={len(data)} expected={length}")
+        data = read_fully(disk, handle, end - begin, begin)
+    if len(data) != end - begin:
+        raise ClusterError(f"segment file is too short: path={path} length={begin + len(data)} expected={end}")
     return data

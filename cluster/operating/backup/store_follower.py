@@ -81,6 +81,7 @@ class StoreFollower:
                 "as_of_ms": as_of_ms,
                 "copy_count": before.copy_count + 1,
                 "written_bytes": before.written_bytes + shipped.written_bytes,
+                "written_count": before.written_count + shipped.written_count,
                 "written_ms": self._clock.epoch_time(),
             }
         )

@@ -28,7 +28,9 @@ class StoreStatus(Document):
     interval_s: float
     copy_count: Count
     written_bytes: Count
-    """By all copies since the process began."""
+    """By all copies since the process began, with indexes and notes."""
+    written_count: Count = 0
+    """Objects of the log and of snapshots, by all those copies. Each copy writes an index and a note besides."""
     failure_count: Count
     last_failure: str
     pid: int

@@ -89,18 +89,18 @@ def verify_backup(
 
 
 def _check_objects(found: FoundBackup) -> Generator[BackupCheck, None, int]:
-    """One check for each object that is not what the index says; else one for all. Returns how many are missing."""
+    """One check for each file whose objects are not as the index says; else one for all. Returns how many lack one."""
     files, problem_count, missing_count = found.index.files, 0, 0
     for file in files:
         try:
-            found.store.check(file)
+            found.store.check(file.objects, file.sha256)
         except StoreError as error:
             problem_count += 1
             missing_count += isinstance(error.__cause__, FileNotFoundError)
-            yield BackupCheck(f"object {file.name}", "is not what the index says", str(error))
+            yield BackupCheck(f"objects of {file.path}", "are not what the index says", str(error))
     if not problem_count:
-        length = sum(file.length for file in files)
-        yield BackupCheck("objects", f"{len(files)} objects, {length} bytes, digests as in the index")
+        length, count = sum(file.length for file in files), sum(len(file.objects) for file in files)
+        yield BackupCheck("objects", f"{count} objects, {length} bytes, digests as in the index")
     return missing_count
 
 

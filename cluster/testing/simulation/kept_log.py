@@ -43,17 +43,25 @@ def read_kept_log(disk: MemoryFileSystem) -> KeptLog | None:
     return None if log is None else KeptLog(log.recording_id, log.start_position)
 
 
-def complete_snapshot_positions(disk: MemoryFileSystem) -> list[int]:
-    """Find the snapshots that a start could load: named by the recording log, every recording stopped and whole."""
+def complete_snapshot_times(disk: MemoryFileSystem) -> dict[int, int]:
+    """Find the snapshots that a start could load: named by the recording log, every recording stopped and whole.
+
+    Gives the cluster time of each by its position.
+    """
     found = _read(disk)
     if found is None:
-        return []
+        return {}
     recording_log, descriptors = found
-    return [
-        entries[0].log_position
+    return {
+        entries[0].log_position: entries[0].timestamp
         for entries in recording_log.complete_snapshots(recording_log.latest_service_count() or 0)
         if all(_is_whole(disk, descriptors.get(entry.recording_id)) for entry in entries)
-    ]
+    }
+
+
+def complete_snapshot_positions(disk: MemoryFileSystem) -> list[int]:
+    """Find where those were taken."""
+    return [*complete_snapshot_times(disk)]
 
 
 def _read(disk: MemoryFileSystem) -> tuple[RecordingLog, dict[int, RecordingDescriptor]] | None:

@@ -57,8 +57,10 @@ def stored_names(data: bytes) -> None:
 
 def _index_seeds() -> Iterator[bytes]:
     segment = StoredSegment(base_position=0, start_position=0, length=65536, sha256=DIGEST)
-    tail = StoredPart(kind="tail", recording_id=0, base_position=65536, length=96, file_length=65536, sha256=DIGEST)
-    snapshot = tail.model_copy(update={"kind": "snapshot", "recording_id": 1, "base_position": 0})
+    tail = StoredPart(
+        kind="log", recording_id=0, base_position=65536, length=96, file_length=65536, sha256=DIGEST, cuts=(32, 64)
+    )
+    snapshot = tail.model_copy(update={"kind": "snapshot", "recording_id": 1, "base_position": 0, "cuts": ()})
     contents = BackupContents(
         log_recording_id=0,
         log_start_position=0,
@@ -86,9 +88,12 @@ def store_index(data: bytes) -> None:
     for segment in found.segments:
         _expect_inside(segment.name)
     paths = [*(file.path for file in found.files), *([] if found.backup is None else found.backup.files)]
-    for name in (*paths, *(file.name for file in found.files)):
+    for name in (*paths, *(each.name for file in found.files for each in file.objects)):
         _expect_inside(name)
     expect(len(paths) == len({*paths}), "each file is named once", paths=paths)
     expect(all(0 <= file.length <= file.file_length <= 1 << 30 for file in found.files), "lengths are bounded")
+    for file in found.files:
+        lengths = [each.length for each in file.objects]
+        expect(min(lengths) >= 0 and sum(lengths) == file.length, "objects are a file", file=file)
     expect(NameKind.WRITER.fits(found.writer), "a writer has the name of one", writer=found.writer)
     expect(read_index(found.seal(), "") == found, "an index is read as it was written")

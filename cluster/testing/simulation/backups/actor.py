@@ -24,8 +24,10 @@ from .....service_api.groups.group import ONLY_GROUP
 from ....core.vocabulary.configuration import Configuration
 from ....operating.backup.agent import BackupAgent
 from ....operating.backup.choosing import BackupSource
+from ....operating.backup.retention import BackupRetention
 from ....operating.backup.running import run_backup
 from ....operating.backup.settings import BackupSettings
+from ....operating.backup.shortening import shorten
 from ....operating.backup.states import BackupState
 from ....operating.backup.store_follower import StoreFollower
 from ....runtime.ground.host import Host
@@ -75,7 +77,6 @@ class BackupActor:
         self._cluster, self._referee = cluster, referee
         self._unit_ns = cluster.settings.leader_heartbeat_timeout_ns
         self._random = random = Random(f"{cluster.seed} what happens to the {BACKUP}")
-        self._rules = BackupRules(referee.committed)
         self._agent: BackupAgent | None = None
         self._known: Configuration | None = None
         """The members that the agent was started with."""
@@ -86,11 +87,16 @@ class BackupActor:
         self.prune_count = 0
         unit_s = self._unit_ns / 1e9
         self._interval_s = unit_s * random.choice((0.3, 1.0))
+        retention = BackupRetention(
+            keep_snapshots=random.choice((1, 1, 2, 24)),
+            keep_ms=self._prunes.choice((None, int(4 * unit_s * 1_000))),
+        )
+        self._rules = BackupRules(referee.committed, retention)
         self._settings = BackupSettings(
             members=(),
             source=random.choice([*BackupSource]),
             from_snapshot=random.random() < 0.4,
-            keep_snapshots=random.choice((1, 1, 2, 24)),
+            retention=retention,
             query_interval_s=unit_s * random.choice((0.5, 2.0)),
             answer_timeout_s=unit_s,
             progress_timeout_s=2 * unit_s,
@@ -151,6 +157,7 @@ class BackupActor:
                         store,
                         keep_count=1,
                         clock_ms=host.clock.epoch_time,
+                        shorten=lambda index: shorten(index, self._settings.retention),
                         draw_id=lambda: f"{self._prunes.getrandbits(64):016x}",
                     )
                     self.prune_count += 1

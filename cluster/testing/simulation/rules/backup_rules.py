@@ -5,35 +5,50 @@ No agent is believed: what is committed the referee knows from the members' disk
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
 from .....archive.disk.memory_file_system import MemoryFileSystem
 from .....archive.format.catalog import parse_catalog
 from .....archive.format.stored_names import NameKind, StoredName
-from .....archive.stored.index import CATALOG_NAME, INDEXES, BackupContents, StoredFile, WriterIndex, decode_file
+from .....archive.stored.index import (
+    CATALOG_NAME,
+    INDEXES,
+    RECORDING_LOG_NAME,
+    BackupContents,
+    StoredFile,
+    WriterIndex,
+    decode_file,
+)
 from .....service_api.documents.document import read_document
 from .....service_api.types import LOG_STREAM_ID
+from ....core.log.recording_log import RecordingLog
 from ....operating.backup.agent import BackupAgent
+from ....operating.backup.retention import KEEP_EVERYTHING, BackupRetention
 from ..cluster import DIRECTORY
-from ..kept_log import complete_snapshot_positions, read_kept_log
+from ..kept_log import complete_snapshot_times, read_kept_log
 from ..world.expect import expect
 
 _COMMITTED: Final = "a backup holds what is committed, and nothing else"
 _RECORDED: Final = "what a backup has recorded stays"
+_POINTS: Final = "a backup can be restored to every point in time that it keeps"
 _NAMED: Final = "the index of a backup names only what is there"
 
 
 class BackupRules:
     """Watches one backup. Every method may raise `RuleBroken`."""
 
-    def __init__(self, committed: bytearray) -> None:
+    def __init__(self, committed: bytearray, retention: BackupRetention = KEEP_EVERYTHING) -> None:
         self.recorded_position = 0
         """How far the log of the directory was seen to be recorded."""
         self.begun_count = 0
         """How many directories there were before this one, which could not go on."""
         self._committed = committed
-        self._oldest_snapshot: int | None = None
+        self._retention = retention
+        self._past = _Past()
+        self._stored_pasts: dict[str, _Past] = {}
+        """By the URL of an index."""
         self._indexes: dict[str, WriterIndex] = {}
         """The indexes of complete backups, by their URL."""
 
@@ -46,7 +61,7 @@ class BackupRules:
         """An agent begins: what was there is there, unless another backup was begun, and then it stands beside."""
         begun_count = sum(name.startswith(f"{DIRECTORY.name}.") for name in disk.list_directory(DIRECTORY.parent))
         if begun_count != self.begun_count:
-            self.begun_count, self.recorded_position, self._oldest_snapshot = begun_count, 0, None
+            self.begun_count, self.recorded_position, self._past = begun_count, 0, _Past()
         position = agent.directory.recorded_position
         expect(position >= self.recorded_position, _RECORDED, was=self.recorded_position, is_=position)
 
@@ -68,24 +83,14 @@ class BackupRules:
         kept = read_kept_log(disk)
         if kept is None:
             return
-        positions = sorted(at for at in complete_snapshot_positions(disk) if at > 0)
+        taken = {at: timestamp for at, timestamp in complete_snapshot_times(disk).items() if at > 0}
         expect(
-            all(at <= self.recorded_position for at in positions),
+            all(at <= self.recorded_position for at in taken),
             "a backup notes a snapshot once its log has reached it",
-            positions=positions,
+            positions=[*taken],
             recorded_position=self.recorded_position,
         )
-        if kept.start_position == 0:
-            return
-        if self._oldest_snapshot is None and positions:
-            self._oldest_snapshot = positions[0]
-        expect(
-            self._oldest_snapshot is None or self._oldest_snapshot in positions,
-            "a backup keeps the snapshot that it begins with",
-            oldest=self._oldest_snapshot,
-            positions=positions,
-            start_position=kept.start_position,
-        )
+        self._past.expect_points(taken, kept.start_position, self._retention)
 
     # --- the store
 
@@ -98,8 +103,8 @@ class BackupRules:
         for index_url, index in self._indexes.items():
             place = index_url.rpartition(f"/{INDEXES}/")[0]
             for stored in index.files:
-                if url == f"{place}/{stored.name}":
-                    _expect_stored(url, stored, objects)
+                if url in {f"{place}/{each.name}" for each in stored.objects}:
+                    _expect_stored(place, stored, objects)
 
     def find_index(self, started_ms: int) -> tuple[str, WriterIndex] | None:
         """Find the backup that was begun then: its URL and index."""
@@ -113,7 +118,7 @@ class BackupRules:
         self._indexes[url] = index
         contents = index.backup
         for stored in index.files:
-            _expect_stored(f"{place}/{stored.name}", stored, objects)
+            _expect_stored(place, stored, objects)
         was = 0 if before is None or before.backup is None else before.backup.log_stop_position
         expect(was <= contents.log_stop_position, "a backup in a store never goes back", was=before, is_=index)
         expect(
@@ -127,6 +132,11 @@ class BackupRules:
             "a backup notes a snapshot once its log has reached it",
             index=index,
         )
+        recording_log = RecordingLog.parse(decode_file(contents.files[RECORDING_LOG_NAME]))
+        complete = recording_log.complete_snapshots(recording_log.latest_service_count() or 0)
+        taken = {found[0].log_position: found[0].timestamp for found in complete if found[0].log_position}
+        past = self._stored_pasts.setdefault(url, _Past())
+        past.expect_points(taken, contents.log_start_position, self._retention)
         log = _stored_log(place, index, contents, objects)
         expect(
             log == self._committed[contents.log_start_position : contents.log_stop_position],
@@ -138,11 +148,44 @@ class BackupRules:
         )
 
 
-def _expect_stored(url: str, stored: StoredFile, objects: dict[str, bytes]) -> None:
-    data = objects.get(url)
-    expect(data is not None and len(data) >= stored.length, _NAMED, url=url, expected=stored.length)
-    assert data is not None
-    expect(sha256(data[: stored.length]).hexdigest() == stored.sha256, _NAMED, url=url, sha256=stored.sha256)
+@dataclass(slots=True)
+class _Past:
+    """How much of the past one copy of the log had, when last looked at."""
+
+    start_position: int | None = None
+    oldest: int | None = None
+    """The position of the oldest snapshot, once the log does not begin at 0."""
+    newest_time: int = 0
+
+    def expect_points(self, taken: dict[int, int], start_position: int, retention: BackupRetention) -> None:
+        """Expect that the log begins where it did, or with a snapshot that is old enough. Times by positions."""
+        oldest = min(taken, default=None)
+        self.newest_time = max([self.newest_time, *taken.values()])
+        if self.start_position is None:
+            self.start_position = start_position
+        if start_position > self.start_position or (start_position and self.oldest not in (None, oldest)):
+            expect(
+                oldest is not None
+                and retention.keep_ms is not None
+                and start_position <= oldest
+                and taken[oldest] <= self.newest_time - retention.keep_ms,
+                _POINTS,
+                start_position=start_position,
+                taken=taken,
+                before=self,
+                retention=retention,
+            )
+        self.start_position, self.oldest = start_position, oldest if start_position else None
+
+
+def _expect_stored(place: str, stored: StoredFile, objects: dict[str, bytes]) -> None:
+    digest = sha256()
+    for each in stored.objects:
+        data = objects.get(f"{place}/{each.name}")
+        expect(data is not None and len(data) >= each.length, _NAMED, place=place, expected=each)
+        assert data is not None
+        digest.update(data[: each.length])
+    expect(digest.hexdigest() == stored.sha256, _NAMED, place=place, expected=stored)
 
 
 def _stored_log(place: str, index: WriterIndex, contents: BackupContents, objects: dict[str, bytes]) -> bytes:
@@ -153,5 +196,6 @@ def _stored_log(place: str, index: WriterIndex, contents: BackupContents, object
     for base, begin, end in log.clip(contents.log_start_position, contents.log_stop_position):
         stored = files.get(StoredName(f"archive/{log.segment_file_name(base)}"))
         if stored is not None:
-            parts.append(objects.get(f"{place}/{stored.name}", b"")[begin - base : min(stored.length, end - base)])
+            spans = stored.spans(begin - base, min(stored.length, end - base))
+            parts += [objects.get(f"{place}/{name}", b"")[first:last] for name, first, last in spans]
     return b"".join(parts)

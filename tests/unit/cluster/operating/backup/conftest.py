@@ -10,6 +10,7 @@ import pytest
 from tests.s3_server import S3Server, s3_server
 from tests.unit.cluster.operating.backup.backed_up import backed_up
 from tests.unit.cluster.testing.simulation.test_snapshots import take
+from trimaran.cluster.operating.backup.retention import KEEP_EVERYTHING, BackupRetention
 
 
 @pytest.fixture(scope="package")
@@ -18,7 +19,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     place = tmp_path_factory.mktemp("stages")
     found = []
     with backed_up() as (small, backup):
-        backup.start(keep_snapshots=1)
+        backup.start(retention=BackupRetention(keep_snapshots=1))
         for number in range(3):
             small.send(100, length=800)
             position = take(small) if number else None
@@ -26,6 +27,21 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             found.append(place / str(number))
             backup.write_to(found[-1])
     return found
+
+
+@pytest.fixture(scope="package")
+def long_past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup from position 0 on with five snapshots, each some seconds and a segment after the one before."""
+    place = tmp_path_factory.mktemp("long") / "past"
+    with backed_up() as (small, backup):
+        backup.start(retention=KEEP_EVERYTHING)
+        backup.catch_up()
+        for _ in range(5):
+            small.send(25, length=3_200)
+            position = take(small)
+            backup.catch_up(snapshot_position=position)
+        backup.write_to(place)
+    return place
 
 
 @pytest.fixture(scope="package")

@@ -24,6 +24,7 @@ from trimaran.archive.log.log_file import LogFile
 from trimaran.archive.log.member_directory import MemberDirectory
 from trimaran.archive.stored.cluster_store import StoreError
 from trimaran.cluster.operating.backup import fetching, restoring, shipping
+from trimaran.cluster.operating.backup.retention import BackupRetention
 from trimaran.cluster.operating.backup.verification import verify_backup
 from trimaran.cluster.settings.member_endpoints import parse_members
 from trimaran.cluster.time_travel.replay import replay_service
@@ -119,7 +120,7 @@ def three_snapshots(small: SmallCluster, backup: Backup) -> int:
     """Back up from the first on, keeping one; give a position between the first and the second."""
     small.send(150, length=1_000)
     first = take(small)
-    backup.start(from_snapshot=True, keep_snapshots=1)
+    backup.start(from_snapshot=True, retention=BackupRetention(keep_snapshots=1))
     backup.catch_up(snapshot_position=first)
     small.send(20)
     between = backup.catch_up(snapshot_position=first).recorded_position

@@ -26,7 +26,7 @@ from trimaran.archive.store.cold_shipping import ColdShipping
 from trimaran.archive.stored import pruning
 from trimaran.archive.stored.backup_files import cluster_stores, find_backups
 from trimaran.archive.stored.cluster_store import ClusterStore, StoreBusyError, StoreError
-from trimaran.archive.stored.index import INDEXES, NOTE_LIMIT_MS, Note
+from trimaran.archive.stored.index import INDEXES, NOTE_LIMIT_MS, Note, WriterIndex
 from trimaran.archive.stored.pruning import Pruned, prune
 from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.operating.backup.fetching import fetch_backup
@@ -88,8 +88,18 @@ class ColdMember:
         return [segment.base_position for segment in found]
 
 
-def prune_all(url: str, keep_count: int = 1, now_ms: int = NOW_MS) -> list[Pruned]:
-    return [prune(store, keep_count=keep_count, clock_ms=lambda: now_ms) for store in cluster_stores(url)]
+def prune_all(
+    url: str,
+    keep_count: int | None = 1,
+    now_ms: int = NOW_MS,
+    *,
+    shorten: Callable[[WriterIndex], WriterIndex] = lambda index: index,
+    is_dry_run: bool = False,
+) -> list[Pruned]:
+    return [
+        prune(store, keep_count=keep_count, clock_ms=lambda: now_ms, shorten=shorten, is_dry_run=is_dry_run)
+        for store in cluster_stores(url)
+    ]
 
 
 def begun_again(stage: Path, place: Path) -> Path:
