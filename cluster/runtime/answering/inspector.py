@@ -177,18 +177,14 @@ class Inspector:
         session_id = session.cluster_session_id
         client, leads = self._traffic.find_client(session_id), self._module.ctx.role is Role.LEADER
         assert client is not None
-        connection_id, address = (
-            self._module.sessions.connection_of(session_id),
-            self._module.sessions.address_of(session),
-        )
         return SessionView(
             cluster_session_id=session_id,
             principal=client.principal,
             state=session.state.value,
             opened_log_position=session.opened_log_position,
             idle_s=self._idle_s(session),
-            is_connected=connection_id is not None,
-            address=None if address == NO_ADDRESS else address,
+            is_connected=self._module.sessions.connection_of(session_id) is not None,
+            address=None if client.address == NO_ADDRESS else client.address,
             client_info=client.client_info or None,
             client_version=client.client_version or None,
             messages_per_s=rate.messages_per_s if leads else None,

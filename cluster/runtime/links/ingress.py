@@ -213,11 +213,6 @@ class Ingress:
             return self.owner.monotonic_ns()
         return max(connection.last_activity_ns, self._paused_until_ns)
 
-    def address_of(self, connection_id: int) -> str | None:
-        """Return the machine that a connection comes from; None for a connection that is gone."""
-        connection = self.connections.get(connection_id)
-        return None if connection is None else connection.life.accepted.address
-
     def close_half_open_connections(self) -> None:
         """Drop connections that are not read and whose clients have left; to be called once in a while.
 

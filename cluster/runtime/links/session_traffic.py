@@ -54,12 +54,12 @@ class SessionClient(NamedTuple):
     """The version of its protocol; empty where that is not known."""
 
     @classmethod
-    def of(cls, session: ClusterSession, connected_from: str | None) -> Self:
-        """Describe the client of a session, which is connected from an address, or not connected here."""
+    def of(cls, session: ClusterSession, address: str) -> Self:
+        """Describe the client of a session, which comes from an address."""
         version = session.client_version
         return cls(
             principal=printable_line(session.encoded_principal.decode(errors="replace")),
-            address=printable_line(connected_from or session.address),
+            address=printable_line(address),
             client_info=printable_line(session.client_info[:CLIENT_INFO_LIMIT]),
             client_version=f"{version >> 16}.{version >> 8 & 255}.{version & 255}" if version else "",
         )

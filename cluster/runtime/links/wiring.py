@@ -71,7 +71,7 @@ def make_links(ground: Ground, agent: _Agent, archive: Archive) -> Links:
     """Make the connections of a member; their events go to its agent."""
     ctx, documents = agent.module.ctx, Documents()
     ingress = Ingress.of_config(agent, ctx, ground.config, gate=ground.gate, trim_memory=ground.host.trim_memory)
-    ingress.traffic.find_client = partial(_find_client, agent, ingress)
+    ingress.traffic.find_client = partial(_find_client, agent)
     members = MemberLinks(
         settings_of(ctx),
         ctx.roster,
@@ -84,10 +84,8 @@ def make_links(ground: Ground, agent: _Agent, archive: Archive) -> Links:
     return Links(ground, ingress, members, documents)
 
 
-def _find_client(agent: _Agent, ingress: Ingress, session_id: ClusterSessionId) -> SessionClient | None:
+def _find_client(agent: _Agent, session_id: ClusterSessionId) -> SessionClient | None:
     """Find what is known of the client of a session; None if the session is not open."""
     sessions = agent.module.sessions
-    session, connection_id = sessions.sessions.get(session_id), sessions.connection_of(session_id)
-    if session is None:
-        return None
-    return SessionClient.of(session, None if connection_id is None else ingress.address_of(connection_id))
+    session = sessions.sessions.get(session_id)
+    return None if session is None else SessionClient.of(session, sessions.address_of(session))
