@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+import aiofiles.os
+
 from ....archive.disk.file_system import DiskSpace, FileSystem
 
 LOOK_INTERVAL_S: Final = 10.0
@@ -26,10 +28,9 @@ class DiskSpaceWatch:
 
     async def run(self) -> None:
         """Look for ever."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                self.newest = await loop.run_in_executor(None, self._file_system.disk_space, self._directory)
+                self.newest = await aiofiles.os.wrap(self._file_system.disk_space)(self._directory)
             except OSError:
                 self.newest = None
             await asyncio.sleep(LOOK_INTERVAL_S)
