@@ -14,8 +14,21 @@ from trimaran.service_api.access.permissions import PERMISSIONS, Permission
 SCENARIOS = (ROOT / "docs" / "aeron-scenarios.md").read_text()
 TOOLS = (ROOT / "docs" / "cluster-tool.md").read_text()
 INTERCHANGE = (ROOT / "docs" / "interchange.md").read_text()
+DIFFERENCES = (ROOT / "docs" / "differences.md").read_text()
 SECURITY = (ROOT / "docs" / "security.md").read_text()
 ARCHIVE_TOOL_PAGE = (ROOT / "docs" / "archive-tool.md").read_text()
+
+STATEMENTS = [
+    [cell.strip() for cell in line.split(" | ")]
+    for line in (ROOT / "tests" / "data" / "aeron" / "statements.txt").read_text().splitlines()
+    if re.match(r"\d{3}-\d+ ", line)
+]
+"""Number of a page and statement, what it says, `as described` or `different`, where, and a test if there is one.
+
+The statements are those of the five pages that differences.md names. What holds names a file and what is in it; what
+is different names a row of differences.md by its section and how it begins.
+"""
+STATEMENT_COUNTS = {"000": 49, "001": 57, "002": 34, "003": 21, "004": 47}
 
 CLUSTER_TOOL = (
     *("describe", "pid", "recovery-plan", "recording-log", "sort-recording-log", "seed-recording-log-from-snapshot"),
@@ -59,7 +72,7 @@ def test_every_test_that_is_named_exists() -> None:
         assert f"def {test}(" in (ROOT / path).read_text(), f"{path}::{test}"
 
 
-def test_every_cell_of_the_interchange_matrix_names_a_test_or_a_dated_run() -> None:
+def test_every_cell_of_the_interchange_matrix_names_a_test() -> None:
     """A row is a recording that is there; a key is in the lists below, and each key of these in a cell."""
     lists = dict(re.findall(r"^\| ([A-Z]\d+) \| (.*) \|$", INTERCHANGE, flags=re.MULTILINE))
     matrix = [
@@ -75,10 +88,7 @@ def test_every_cell_of_the_interchange_matrix_names_a_test_or_a_dated_run() -> N
         assert any(row[2:]), row[0]
     assert len(matrix) > 15
     assert set(cells) == lists.keys()
-    for key, what in lists.items():
-        if key.startswith("R"):
-            assert re.search(r"\| \d{4}-\d\d-\d\d: ", what), key
-            continue
+    for what in lists.values():
         path, *_, test = what.strip("`").split("::")
         assert f"def {test}(" in (ROOT / path).read_text(), what
 
@@ -98,6 +108,44 @@ def test_the_counts_in_the_introduction_are_right() -> None:
 
     introduction = SCENARIOS.split("\n## ")[0]
     assert [covered, different, elsewhere, missing] == [int(count) for count in re.findall(r"\b\d+\b", introduction)]
+
+
+def test_every_statement_about_aeron_is_in_the_list_once() -> None:
+    numbers = [f"{page}-{index + 1}" for page, count in STATEMENT_COUNTS.items() for index in range(count)]
+
+    assert [number for number, *_ in STATEMENTS] == numbers
+
+
+def test_every_statement_that_holds_names_code_and_a_test_that_exist() -> None:
+    for number, _, status, where, *tests in STATEMENTS:
+        if status == "as described":
+            path, name = where.split(":")
+            assert re.search(rf"^ *(?:(?:async )?def|class) {name}\b", (ROOT / path).read_text(), re.MULTILINE), number
+            assert tests, number
+        for test in tests:
+            path, name = test.split("::")
+            assert f"def {name}(" in (ROOT / path).read_text(), number
+
+
+def test_every_statement_that_is_different_names_one_row_of_the_page_of_differences() -> None:
+    sections = dict(section.split("\n", 1) for section in DIFFERENCES.split("\n## ")[1:])
+    for number, _, status, where, *_ in STATEMENTS:
+        if status != "as described":
+            assert status == "different", number
+            heading, begin = where.split(": ", 1)
+            assert sections[heading].count(f"\n| {begin}") == 1, number
+
+
+def test_the_counts_of_statements_in_the_page_of_differences_are_right() -> None:
+    statuses = [status for _, _, status, *_ in STATEMENTS]
+    said = re.findall(r"\b\d+\b", DIFFERENCES.split("\n## ")[0].split("statements", 1)[0].rsplit("Those", 1)[1])
+    holding, different = re.findall(r"\b(\d+) (?:hold as described|are different)", DIFFERENCES)
+
+    assert [int(said[0]), int(holding), int(different)] == [
+        len(statuses),
+        statuses.count("as described"),
+        statuses.count("different"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,19 @@ def test_tasks_belong_to_someone() -> None:
     assert loose == set(TASK_OWNERS)
 
 
+def test_work_on_files_waits_in_one_way() -> None:
+    """`aiofiles.os.wrap` in the cluster; the loop's executor below it, which reads logs with the standard library."""
+    threads = {
+        (name, node.attr)
+        for name, tree in parsed(*PACKAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"to_thread", "run_in_executor"}
+    }
+
+    found = {name for name, attribute in threads if attribute == "to_thread" or name.startswith("cluster/")}
+    assert found == set()
+
+
 def reads_clock(node: ast.AST) -> bool:
     if isinstance(node, ast.ImportFrom):
         return node.module == "time"

@@ -15,6 +15,10 @@ snapshot holds both numbers and the queue, all of them decided by delivered entr
 A service that is not deterministic breaks this: its ids mean other messages on other members. The log is right then.
 An id that was delivered is delivered to nobody again, and every difference between the log and the queue is told.
 
+Aeron before 1.47 has one queue for all services of a node: service 0 counts for all of them, and what two services
+offer at once may lie in another order on each member. So in a log or snapshot of Aeron a message is looked for where
+such a queue would have it: at the head of another service's queue, or among what came out of that snapshot.
+
 Source: aeron.md §3.8; Aeron `PendingServiceMessageTracker`.
 """
 
@@ -23,10 +27,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 
 from ...service_api import BackPressureError, RemoteProtocolError
 from ...service_api.types import ClusterSessionId
+from ...service_api.wire.log.code_digest import UNKNOWN_CODE
 from ...service_api.wire.log.messages import encode_session_message
 from ..messages import snapshot as wire
 from ..messages.snapshot import PendingMessage
@@ -82,6 +88,7 @@ class PendingServiceMessageTracker:
     __slots__ = (
         "_appended",
         "_unsent",
+        "inherited_count",
         "limit_bytes",
         "log_service_session_id",
         "next_service_session_id",
@@ -97,6 +104,8 @@ class PendingServiceMessageTracker:
         self.next_service_session_id = self.log_service_session_id + 1
         """The id of the next message that is offered."""
         self.queued_bytes = 0
+        self.inherited_count = 0
+        """How many of the oldest messages came out of a snapshot of Aeron: other members may have another order."""
         self._appended: deque[bytes] = deque()
         """Leader: what it has appended in this term, oldest first; it comes before what is unsent."""
         self._unsent: deque[bytes] = deque()
@@ -166,14 +175,36 @@ class PendingServiceMessageTracker:
             problem = problem or f"next_id={self.next_service_session_id}: it was not offered here"
         queued = None
         for _ in range(len(self) - max(0, self.next_service_session_id - 1 - session_id)):
-            queued = (self._appended or self._unsent).popleft()
-            self.queued_bytes -= len(queued) + _MESSAGE_OVERHEAD_BYTES
+            queued = self._remove(0)
         if queued is not None and queued != payload:
             problem = (
                 problem
                 or f"length={len(payload)} length_here={len(queued)}: another message was offered on this member"
             )
         return problem
+
+    def find(self, payload: bytes | memoryview, count: int) -> int | None:
+        """Return the place of a message among the `count` oldest ones; None if it is not there."""
+        oldest = islice(chain(self._appended, self._unsent), count)
+        return next((index for index, queued in enumerate(oldest) if queued == payload), None)
+
+    def deliver_from(self, holder: PendingServiceMessageTracker, index: int) -> None:
+        """The next message of this service is delivered, and the queue of `holder` has it at a place."""
+        holder._remove(index)
+        holder.next_service_session_id -= 1
+        self.log_service_session_id += 1
+        self.next_service_session_id += 1
+
+    def _remove(self, index: int) -> bytes:
+        if index < self.inherited_count:
+            self.inherited_count -= 1
+        queue, place = self._appended, index
+        if place >= len(queue):
+            queue, place = self._unsent, place - len(queue)
+        payload = queue[place]
+        del queue[place]
+        self.queued_bytes -= len(payload) + _MESSAGE_OVERHEAD_BYTES
+        return payload
 
     def roll_back(self) -> None:
         """Leadership is lost: what was appended and not delivered may never be, so it is unsent again."""
@@ -186,8 +217,9 @@ class PendingServiceMessageTracker:
             self.service_id, self.next_service_session_id, self.log_service_session_id, payloads=self.payloads
         )
 
-    def restore(self, state: TrackerState) -> None:
+    def restore(self, state: TrackerState, *, is_order_known: bool = True) -> None:
         """Take over what a snapshot holds."""
+        self.inherited_count = 0 if is_order_known else len(state.payloads)
         self.next_service_session_id = state.next_service_session_id
         self.log_service_session_id = state.log_service_session_id
         self._appended.clear()
@@ -231,10 +263,38 @@ class ServiceMessages:
         if session_id <= tracker.log_service_session_id:
             self._diverge(service_id, session_id, f"log_id={tracker.log_service_session_id}: delivered before")
             return None
+        if self._has_one_queue and self._deliver_from_one_queue(tracker, session_id, payload):
+            return service_id
         problem = tracker.on_delivered(session_id, payload)
         if problem is not None:
             self._diverge(service_id, session_id, problem)
         return service_id
+
+    @property
+    def _is_log_of_aeron(self) -> bool:
+        """Whether Aeron may have written the log here, and had several services: its leaders name no code."""
+        return len(self.trackers) > 1 and self._ctx.term_code_digest == UNKNOWN_CODE
+
+    @property
+    def _has_one_queue(self) -> bool:
+        """Whether a message may lie where one queue of all services would have it."""
+        if len(self.trackers) == 1:
+            return False
+        return self._is_log_of_aeron or any(tracker.inherited_count for tracker in self.trackers)
+
+    def _deliver_from_one_queue(
+        self, tracker: PendingServiceMessageTracker, session_id: int, payload: bytes | memoryview
+    ) -> bool:
+        """Deliver a message that one queue of all services would have. False: it is not there, and nothing was done."""
+        if session_id != tracker.log_service_session_id + 1:
+            return False
+        others = (other for other in self.trackers if other is not tracker and self._is_log_of_aeron)
+        for holder in (tracker, *others):
+            index = holder.find(payload, max(1, holder.inherited_count if holder is tracker else 0))
+            if index is not None:
+                tracker.deliver_from(holder, index)
+                return True
+        return False
 
     def _diverge(self, service_id: int, session_id: int, detail: str) -> None:
         """Say so the 1st, 2nd, 4th, 8th time: a service that differs once may differ with every message after it."""
@@ -292,8 +352,9 @@ class ServiceMessages:
 
     def restore(self, states: Sequence[TrackerState]) -> None:
         """Take over what a snapshot holds."""
+        is_order_known = not self._is_log_of_aeron
         for state in states:
-            self.trackers[state.service_id].restore(state)
+            self.trackers[state.service_id].restore(state, is_order_known=is_order_known)
 
 
 def read_trackers(

@@ -54,7 +54,7 @@ class TlsWatch:
         """Read the files again if they have changed since the last look; tell what expires, end what has."""
         is_changed = False
         try:
-            is_changed = await asyncio.to_thread(self._stack.renew)
+            is_changed = await asyncio.get_running_loop().run_in_executor(None, self._stack.renew)
         except ConfigurationError as error:
             self._error("tls.refused", reason=f"{error}; the certificate that was read before stays in use")
         else:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import aiofiles.os
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -225,7 +226,7 @@ class BackupMetrics(RowsPage[BackupView]):
 
     async def _look(self) -> None:
         try:
-            self._stores = tuple(await asyncio.to_thread(read_store_statuses, self._directory))
+            self._stores = tuple(await aiofiles.os.wrap(read_store_statuses)(self._directory))
         except FileNotFoundError:
             return  # the agent has not made the directory yet, or begins it again
         except (OSError, ClusterError) as error:

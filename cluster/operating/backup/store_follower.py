@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import aiofiles.os
 import structlog
 
 from ....service_api import ClusterError, ConfigurationError
@@ -54,8 +55,7 @@ class StoreFollower:
         while True:
             began_ns, as_of_ms = self._clock.monotonic_ns(), self._clock.epoch_time()
             try:
-                shipped = await asyncio.to_thread(
-                    ship_backup,
+                shipped = await aiofiles.os.wrap(ship_backup)(
                     self._directory,
                     self._url,
                     clock_ms=self._clock.epoch_time,
@@ -68,7 +68,7 @@ class StoreFollower:
                 self._note_failure(error)
             else:
                 self._note(shipped, as_of_ms)
-            await asyncio.to_thread(write_store_status, host.file_system, self._directory, self.status)
+            await aiofiles.os.wrap(write_store_status)(host.file_system, self._directory, self.status)
             self.on_copied(self.status)
             took_ns = self._clock.monotonic_ns() - began_ns
             await asyncio.sleep(max(0, interval_ns - took_ns) / 1e9)

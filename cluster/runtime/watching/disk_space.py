@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import aiofiles.os
 import structlog
 
 from ....archive.disk.file_system import DiskSpace, FileSystem
@@ -82,10 +83,9 @@ class DiskSpaceWatch:
 
     async def run(self) -> None:
         """Look for ever."""
-        loop = asyncio.get_running_loop()
         while True:
             try:
-                self._note(await loop.run_in_executor(None, self._file_system.disk_space, self._directory))
+                self._note(await aiofiles.os.wrap(self._file_system.disk_space)(self._directory))
             except OSError:
                 self.newest = self.full_in_s = None
             await asyncio.sleep(LOOK_INTERVAL_S)

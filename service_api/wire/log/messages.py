@@ -107,7 +107,7 @@ class EntrySkip(ClusterActionRequest):
 
 
 class FeatureLevelRaise(ClusterActionRequest):
-    """From the end of this entry on another feature level is in force: see `cluster.core.membership.feature_levels`.
+    """From the end of this entry on another feature level is in force: see `cluster.core.vocabulary.feature_levels`.
 
     For readers that do not know it, it is a ClusterActionRequest without an action, as an `EntrySkip`. Its block has
     another length than the one of an `EntrySkip`, so that nobody takes one for the other.
@@ -134,7 +134,11 @@ class NewLeadershipTermEvent(ClusterMessage):
 
 
 class MembershipChangeEvent(ClusterMessage):
-    """A member joined or left: found in old logs, read and ignored."""
+    """Says who the members are from here on, if `cluster_members` is a text of ours.
+
+    The text is that of `cluster.core.vocabulary.configuration`. Readers pass over an event of Aeron's, written before
+    1.41, whose text is another, and Aeron passes over ours.
+    """
 
     TEMPLATE_ID: ClassVar[int] = 25
     leadership_term_id: WireTermId

@@ -14,6 +14,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
+import aiofiles.os
+
 from .....archive.config import ArchiveConfig
 from .....archive.stored.backup_files import cluster_stores
 from .....archive.stored.index import INDEXES, PRUNING_PREFIX, WriterIndex
@@ -151,9 +153,8 @@ class BackupActor:
             await asyncio.sleep(self._prunes.expovariate(1.0) * 2 * self._unit_ns / 1e9)
             self._remove_notes()  # a prune may have failed to, and said so
             with suppress(ClusterError):
-                for store in await asyncio.to_thread(cluster_stores, STORE_URL, open_objects=host.open_objects):
-                    await asyncio.to_thread(
-                        prune,
+                for store in await aiofiles.os.wrap(cluster_stores)(STORE_URL, open_objects=host.open_objects):
+                    await aiofiles.os.wrap(prune)(
                         store,
                         keep_count=1,
                         clock_ms=host.clock.epoch_time,

@@ -17,6 +17,7 @@ from tests.unit.cluster.core.solo import Solo, of
 from trimaran.cluster.core import effects as fx
 from trimaran.cluster.core.service_messages import (
     PendingServiceMessageTracker,
+    TrackerState,
     service_id_of,
     service_session_id_base,
 )
@@ -247,6 +248,61 @@ def test_service_that_always_differs_does_not_fill_the_log() -> None:
 
     assert solo.module.service_messages.divergence_count == 1000
     assert len(of(solo.take(), fx.ServiceDiverged)) == 10
+
+
+# --- one queue of all services, as Aeron has it before 1.47
+
+
+def test_message_that_aeron_counted_for_service_0_is_that_of_the_service_that_offered_it() -> None:
+    """Until 1.47 Aeron gave the messages of every service the ids of service 0."""
+    solo = Solo(service_count=2).lead()
+    appended(solo)
+    solo.module.service_messages.offer(0, b"a")
+    solo.module.service_messages.offer(1, b"b")
+    solo.module.service_messages.offer(0, b"c")
+
+    assert [deliver(solo, number, payload) for number, payload in ((1, b"b"), (2, b"a"), (3, b"c"))] == [0, 0, 0]
+
+    assert solo.module.service_messages.divergence_count == 0
+    solo.module.service_messages.offer(0, b"d")
+    solo.module.service_messages.offer(1, b"e")
+    solo.wait(1)
+    assert appended(solo) == [(BASE + 4, b"d"), (service_session_id_base(1) + 1, b"e")]
+
+
+def test_queue_out_of_a_snapshot_of_aeron_may_have_another_order_on_this_member() -> None:
+    solo = Solo(service_count=2)
+    solo.module.service_messages.restore([TrackerState(0, BASE + 4, BASE, (b"a", b"b", b"c"))])
+    solo.ctx.term_code_digest = 1  # a leader of ours appends what is left
+
+    assert [deliver(solo, number, payload) for number, payload in ((1, b"c"), (2, b"a"), (3, b"b"))] == [0, 0, 0]
+
+    assert solo.module.service_messages.divergence_count == 0
+    assert solo.module.service_messages.trackers[0].state() == TrackerState(0, BASE + 4, BASE + 3)
+
+
+@pytest.mark.parametrize("code_digest", [0, 1], ids=["Aeron", "ours"])
+def test_a_message_that_nobody_offered_is_told_in_every_log(code_digest: int) -> None:
+    solo = Solo(service_count=2)
+    solo.ctx.term_code_digest = code_digest
+    solo.module.service_messages.offer(0, b"a")
+    solo.module.service_messages.offer(1, b"a")
+
+    assert deliver(solo, 1, b"b") == 0
+
+    assert solo.module.service_messages.divergence_count == 1
+    assert [len(each) for each in solo.module.service_messages.trackers] == [0, 1]
+
+
+def test_in_a_log_of_ours_a_message_of_another_service_is_told() -> None:
+    solo = Solo(service_count=2)
+    solo.ctx.term_code_digest = 1
+    solo.module.service_messages.offer(1, b"b")
+
+    assert deliver(solo, 1, b"b") == 0
+
+    assert solo.module.service_messages.divergence_count == 1
+    assert [len(each) for each in solo.module.service_messages.trackers] == [0, 1]
 
 
 # --- snapshots
