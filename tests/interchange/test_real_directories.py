@@ -154,7 +154,7 @@ def test_a_table_shows_the_beginning_of_a_long_channel(samples: Path) -> None:
 
     shown = run("archive", "describe", directory).stdout
 
-    assert longest[:59] + "…" in shown
+    assert longest[:79] + "…" in shown
     assert longest not in shown
 
 

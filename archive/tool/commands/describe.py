@@ -29,7 +29,7 @@ _COLUMNS: Final = {
 }
 
 
-CHANNEL_LENGTH: Final = 60
+CHANNEL_LENGTH: Final = 80
 """How much of a channel the table shows: Aeron's may have thousands of characters. JSON has all of it."""
 
 AllOption = Annotated[bool, typer.Option("--all", help="Also those that are INVALID or DELETED.")]
