@@ -26,6 +26,7 @@ from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog
 from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
 from trimaran.archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_NAME
 from trimaran.archive.files.mark_file import ArchiveMarkFile
+from trimaran.archive.files.marks import MARK_FILE_HEADER_LENGTH
 from trimaran.archive.format.catalog import CATALOG_FILE_NAME, parse_catalog
 from trimaran.archive.format.descriptor import RecordingDescriptor, RecordingState
 from trimaran.archive.format.frame_rules import frame_rules_of
@@ -52,7 +53,6 @@ from trimaran.cluster.runtime.files.mark_file import (
     BOOT_ID_POSITION,
     CLUSTER_ID_LENGTH,
     CLUSTER_ID_POSITION,
-    MARK_FILE_HEADER_LENGTH,
     ClusterMarkFile,
 )
 from trimaran.cluster.runtime.files.mark_file import MARK_FILE_NAME as CLUSTER_MARK_NAME
@@ -72,11 +72,14 @@ HARMLESS: Final = {
     ("a frame of padding in a snapshot", "session_id"): "as in the log",
     ("a frame of padding in a snapshot", "body"): "as in the log",
     ("archive.catalog", "version, minor and patch"): "a reader decides by the major version only",
-    ("cluster-mark.dat", "header"): "each start writes it again, and reads only whose directory it is",
+    (
+        "cluster-mark.dat",
+        "header",
+    ): "each start writes it again, and reads only whose directory it is and whether Aeron runs",
     ("cluster-mark.dat", "boot id"): "the start then looks for a torn write of a power loss, too",
     ("cluster-mark.dat", "cluster id"): "each start writes it again; the member reads `cluster-id`",
     ("cluster-mark.dat", "errors"): "only people read them",
-    ("archive-mark.dat", "header"): "each start writes it again",
+    ("archive-mark.dat", "header"): "each start writes it again, and reads only whether Aeron runs",
     ("archive-mark.dat", "archive id"): "only Aeron's programs read it",
     ("archive-mark.dat", "errors"): "only people read them",
 }

@@ -2,9 +2,8 @@
 
 The header is Aeron's, so that its tools open our directories and its archive does not start on one of ours that runs.
 Aeron knows a live owner by the age of a timestamp, which makes everybody wait for one that has crashed. Ours hold an
-exclusive `flock` besides, which the system drops the moment the process dies, however it dies: so where the file was
-last written by us only the lock counts, and where Aeron wrote it, its timestamp. Who wrote it, the control channel
-says, which lies in one sector with the timestamp: a power loss leaves both or neither.
+exclusive `flock` besides, which the system drops the moment the process dies, however it dies. `marks` decides whether
+a process runs, by the mark files of all versions of Aeron, too.
 
     0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
     8192    error log of 1 MiB, Aeron's; kept as it is
@@ -23,20 +22,25 @@ from typing import Final, Self
 from ...service_api.errors import RemoteProtocolError
 from ...service_api.types import NULL_VALUE
 from ...service_api.wire.message import MESSAGE_HEADER_LENGTH
-from ..disk.file_system import FileSystem, OsFileSystem, open_or_create, opened, read_fully, write_fully
+from ..disk.file_system import FileSystem, OsFileSystem, open_or_create, read_fully, write_fully
 from ..errors import ArchiveError
 from ..format.messages import ArchiveMarkFileHeader
+from .marks import (
+    ARCHIVE_MARKS,
+    MARK_FILE_ERROR_LOG_LENGTH,
+    MARK_FILE_HEADER_LENGTH,
+    MarkOwner,
+    decode_mark,
+    find_owner,
+    judge_mark,
+    remove_links,
+)
 
-MARK_FILE_NAME: Final = "archive-mark.dat"
-MARK_FILE_HEADER_LENGTH: Final = 8192
-MARK_FILE_ERROR_LOG_LENGTH: Final = 1 << 20
+MARK_FILE_NAME: Final = ARCHIVE_MARKS.file_name
 MARK_FILE_VERSION: Final = 0x0003_0100
 """3.1.0 as major << 16 | minor << 8 | patch."""
 
 ACTIVITY_INTERVAL_S: Final = 1.0
-LIVENESS_TIMEOUT_MS: Final = 10_000
-"""For how long after its last activity an Aeron archive counts as alive. Source: Aeron `MarkFile`."""
-
 _CONTROL_STREAM_ID: Final = 10
 _EVENTS_STREAM_ID: Final = 30
 _ACTIVITY_TIMESTAMP: Final = struct.Struct("<q")
@@ -45,16 +49,16 @@ _CONTROL_CHANNEL: Final = "trimaran:tcp"
 
 
 class ArchiveInUseError(ArchiveError):
-    """Somebody runs on the archive directory.
+    """Somebody runs on the archive directory, or nobody can tell.
 
     `pid` is its process id and `age_ms` how long ago it last said that it lives; None where that cannot be told.
     """
 
-    def __init__(self, directory: Path, *, pid: int | None, age_ms: int | None, hint: str) -> None:
-        super().__init__(f"archive directory in use: directory={directory} owner_pid={pid} age_ms={age_ms}; {hint}")
+    def __init__(self, directory: Path, owner: MarkOwner) -> None:
+        super().__init__(owner.describe("archive", directory))
         self.directory = directory
-        self.pid = pid
-        self.age_ms = age_ms
+        self.pid = owner.pid
+        self.age_ms = owner.age_ms
 
 
 class ArchiveMarkFile:
@@ -82,23 +86,21 @@ class ArchiveMarkFile:
         """Lock an archive directory and say who runs there; the file is made if it is missing.
 
         Raises:
-            ArchiveInUseError: one of us has the lock, or Aeron was active in the last 10 s.
+            ArchiveInUseError: a process runs there, ours or Aeron's, or a mark file there cannot be understood.
             OSError: the disk refused.
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
+        owner = find_owner(directory, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, besides=path)
+        if owner is not None:
+            raise ArchiveInUseError(directory, owner)
         handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
             is_free = disk.try_lock(handle)
+            owner = judge_mark(path, handle, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, is_free=is_free)
+            if owner is not None:
+                raise ArchiveInUseError(directory, owner)
             found = _read(disk, handle)
-            if not is_free:
-                raise _in_use(directory, found, now_ms, "stop it first")
-            if found is not None and found.control_channel != _CONTROL_CHANNEL:
-                age_ms = now_ms - found.activity_timestamp
-                # Further ahead than that the clock was set back, and nobody has written the time since.
-                if -LIVENESS_TIMEOUT_MS < age_ms < LIVENESS_TIMEOUT_MS:
-                    left_ms = LIVENESS_TIMEOUT_MS - age_ms
-                    raise _in_use(directory, found, now_ms, f"stop Aeron first; if it has died, wait {left_ms} ms")
             header = ArchiveMarkFileHeader(
                 version=MARK_FILE_VERSION,
                 activity_timestamp=now_ms,
@@ -116,6 +118,7 @@ class ArchiveMarkFile:
             file_length = MARK_FILE_HEADER_LENGTH + MARK_FILE_ERROR_LOG_LENGTH
             if disk.file_length(handle) != file_length:
                 disk.set_length(handle, file_length)
+            remove_links(directory, ARCHIVE_MARKS, disk)
         except BaseException:
             disk.close_file(handle)
             raise
@@ -142,40 +145,9 @@ class ArchiveMarkFile:
             self.release()
 
 
-def read_archive_mark_file(
-    directory: Path, *, file_system: FileSystem | None = None
-) -> tuple[ArchiveMarkFileHeader, bytes]:
-    """Read the mark file of an archive directory, ours or Aeron's, without its lock: the header and the error log.
-
-    Raises:
-        ArchiveError: there is no header.
-        OSError: there is no such file, or the disk refused.
-    """
-    disk = OsFileSystem() if file_system is None else file_system
-    path = directory / MARK_FILE_NAME
-    with opened(disk, path) as handle:
-        header = _read(disk, handle)
-        if header is None:
-            raise ArchiveError(f"no mark file of an archive: path={path}")
-        begin = header.header_length or MARK_FILE_HEADER_LENGTH
-        length = header.error_buffer_length or MARK_FILE_ERROR_LOG_LENGTH
-        if begin < 0 or length < 0:
-            raise ArchiveError(
-                f"damaged mark file: path={path} header_length={begin} error_buffer_length={length} expected from 0"
-            )
-        available = max(0, disk.file_length(handle) - begin)  # a disk would set aside what the header says
-        return header, read_fully(disk, handle, min(length, available), begin)
-
-
 def _read(disk: FileSystem, handle: int) -> ArchiveMarkFileHeader | None:
     """Read the header; None where there is none, as in a file that was just made."""
     try:
-        return ArchiveMarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0))
+        return decode_mark(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0), ARCHIVE_MARKS)
     except RemoteProtocolError:
         return None
-
-
-def _in_use(directory: Path, header: ArchiveMarkFileHeader | None, now_ms: int, hint: str) -> ArchiveInUseError:
-    if header is None:  # the owner has the lock and has not written its header yet
-        return ArchiveInUseError(directory, pid=None, age_ms=None, hint=hint)
-    return ArchiveInUseError(directory, pid=header.pid, age_ms=now_ms - header.activity_timestamp, hint=hint)

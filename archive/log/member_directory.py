@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -139,6 +139,10 @@ class MemberDirectory:
     def beside(cls, archive: ArchiveLocation) -> Self:
         """Take the member whose archive is there; nothing is looked at."""
         return cls(str(archive), archive, archive)
+
+    def on_disk(self) -> Self:
+        """Take what is on the disk alone, as a start of the member does: without segments in cold storage."""
+        return replace(self, archive=locate(self.archive.directory)) if self.archive.is_local else self
 
     @property
     def recording_log(self) -> Path | None:

@@ -20,8 +20,6 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Final, Protocol
 
-import structlog
-
 from ...service_api.errors import ClusterError, ClusterTimeoutError, invariant
 from ...service_api.types import NULL_POSITION, RecordingId
 from ...service_api.wire.frame_rules import FrameRules
@@ -38,8 +36,6 @@ LONGEST_PAUSE_S: Final = 1.0
 
 Dial = Callable[[], Awaitable[ArchiveConnection]]
 """Opens one more connection to the same archive."""
-
-_log = structlog.get_logger(__name__)
 
 
 class ChunkSource(Protocol):
@@ -77,7 +73,8 @@ class ReplayMerge:
 
     `on_live(position)` is called whenever the live stream is what is read from `position` on; after a live stream was
     lost it may be called again. Connections that break are dialled again until nothing new has come for
-    `reconnect_timeout_s`.
+    `reconnect_timeout_s`. `on_state(state, reason)` is called before each change of `state`: nothing is logged here,
+    since clients' programs read recordings, too.
     """
 
     def __init__(
@@ -89,12 +86,14 @@ class ReplayMerge:
         on_live: Callable[[int], None] | None = None,
         reconnect_timeout_s: float = 30.0,
         rules: FrameRules | None = None,
+        on_state: Callable[[MergeState, str], None] = lambda state, reason: None,
     ) -> None:
         self.recording_id: Final = recording_id
         self.position = NULL_POSITION if position is None else position
         self.state = MergeState.REPLAY
         self._dial = dial
         self._on_live = on_live
+        self._on_state = on_state
         self._reconnect_timeout_s = reconnect_timeout_s
         self._rules = rules
         self._control: ArchiveConnection | None = None
@@ -278,7 +277,7 @@ class ReplayMerge:
                 if connection is not None:
                     connection.abort()
             self._control = self._live = self._replay = None
-        _log.debug("replay_merge.state_changed", merge=repr(self), new=state.name, reason=reason)
+        self._on_state(state, reason)
         self.state = state
 
 

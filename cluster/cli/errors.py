@@ -19,13 +19,11 @@ from rich.console import Console
 from rich.text import Text
 
 from ...archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
-from ...archive.files.mark_file import read_archive_mark_file
-from ...archive.format.error_records import error_records
 from ...archive.log.group_directories import refuse_groups
 from ...archive.tool.output import OutputFormat, OutputOption, format_time, make_console, new_table, print_rows
 from ...service_api import ConfigurationError
 from ..documents.diagnosis import ROW_LIMIT, DiagnosisRequest, DiagnosisTopic, ErrorRow, Level
-from ..runtime.files.error_log import DistinctError, ErrorObservation, decode_errors, read_errors
+from ..runtime.files.error_log import DistinctError, ErrorObservation, read_errors
 from ..runtime.files.mark_file import MARK_FILE_NAME
 from .shared.diagnosing import LevelOption, OneMemberOption, SinceOption, diagnose_all, expect_answers, parse_since
 from .shared.every_group import of_every_group
@@ -103,19 +101,13 @@ def find_errors(directory: Path) -> list[DistinctError]:
         ClusterError: a mark file has no header.
     """
     names = (MARK_FILE_NAME, ARCHIVE_MARK_FILE_NAME)
-    paths = [path for path in find_state_files(directory) if path.name in names or path == directory]
+    paths = [path for path in find_state_files(directory) if path.name in names or directory.is_file()]
     if not paths:
         refuse_groups(directory)
         expected = f"cluster/{MARK_FILE_NAME} or archive/{ARCHIVE_MARK_FILE_NAME} in it"
         raise ConfigurationError(f"nothing has run here: directory={directory} expected {expected}")
-    found = [error for path in paths for error in _read(path)]
+    found = [error for path in paths for error in read_errors(path)]
     return sorted(found, key=lambda error: error.last_ms)
-
-
-def _read(path: Path) -> list[DistinctError]:
-    if path.name == ARCHIVE_MARK_FILE_NAME:
-        return decode_errors(error_records(read_archive_mark_file(path.parent)[1]))
-    return read_errors(path)
 
 
 def as_dict(error: DistinctError) -> dict[str, Any]:

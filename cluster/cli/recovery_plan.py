@@ -1,13 +1,14 @@
 """`trimaran recovery-plan DIR`: the snapshots that a member would load and the log it would replay, if it started.
 
-The same decision as at a start, made without starting: nothing is changed or locked. Exit status: 0 it could start; 2
-wrong usage, or no member's directory; 10 something is in the way of a start, or a file is damaged.
+The same decision as at a start, made without starting: nothing is changed or locked. It says whose directory it is,
+since only a member starts on it. Exit status: 0 it could start; 2 wrong usage, or no member's directory; 10 something
+is in the way of a start, or a file is damaged.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from pydantic import BaseModel, ConfigDict
@@ -16,8 +17,10 @@ from rich.text import Text
 
 from ...archive.disk.file_system import OsFileSystem
 from ...archive.errors import ArchiveError, CorruptionError
+from ...archive.files.marks import ARCHIVE_MARKS, MARK_FILE_SUFFIX, find_marks, find_owner, is_old_mark
 from ...archive.files.segment_files import SegmentFiles
 from ...archive.format.catalog import CatalogEntry
+from ...archive.format.layout import COLD_RECORD_NAME
 from ...archive.log.log_file import LogFile
 from ...archive.log.member_directory import MemberDirectory
 from ...archive.reading.verify import UNKNOWN_CHECKSUM
@@ -33,14 +36,22 @@ from ...archive.tool.output import (
     print_object,
 )
 from ...service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
-from ...service_api.types import NULL_VALUE
+from ...service_api.types import NULL_VALUE, TICKS_PER_MS, TimeUnit
 from ...service_api.wire.log.recording_log import EntryType, RecordingLogEntry
 from ..core.log.recording_log import RecordingLog, RecoveryPlan
 from ..core.vocabulary.terms import is_usable
+from ..directories.kind import DirectoryKind, find_kind
 from ..operating.export_aeron.foreign_entries import find_foreign_entry, find_foreign_timer
+from ..runtime.files.mark_file import CLUSTER_MARKS
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
+from ..runtime.ground.system_clock import SystemClock
 from .shared.arguments import MemberDirectoryArgument, expect_recording_log
+
+HEADER_SINCE: Final = "1.47"
+"""From this version on Aeron's mark files have a message header; older ones take a file with one for damaged."""
+
+MISREAD: Final = "it would misread the log"
 
 SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
 
@@ -66,6 +77,8 @@ class RecoveryReport(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     schema_version: int = 1
+    directory_kind: DirectoryKind
+    """Whose directory it is."""
     last_leadership_term_id: int | None
     """The newest term in the recording log; None for a member that was never in one."""
     last_term_base_log_position: int | None
@@ -82,7 +95,9 @@ class RecoveryReport(BaseModel):
     """Where the replay begins: where the snapshots end."""
     replay_length: int | None
     aeron_obstacle: str | None
-    """What an Aeron member would misread, the first of it; None: it can go on with this directory."""
+    """Why an Aeron member would not come to the same state, and what to do; None: it can go on with this directory."""
+    aeron_since: str | None
+    """The first version of Aeron that opens the mark files that are here; None: each does."""
     problems: list[str]
     """What is in the way of a start."""
     notes: list[str] = []
@@ -114,16 +129,21 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         ConfigurationError: there is no archive.
         ClusterError: its catalog, or the log, cannot be read.
     """
-    plan = recording_log.recovery_plan(count_services(recording_log) if service_count is None else service_count)
-    member = MemberDirectory.find(directory)
+    kind = find_kind(expect_recording_log(directory).parent)
+    if service_count is None:
+        service_count = 0 if kind is DirectoryKind.WITNESS else count_services(recording_log)
+    plan = recording_log.recovery_plan(service_count)
+    member = MemberDirectory.find(directory).on_disk()
     entries = _read_catalog(member)
     lengths = _recording_lengths(entries)
-    snapshots = [_snapshot(entry, lengths) for entry in plan.snapshots]
     log = _find_log(member, plan.log_recording_id)
+    time_unit = TimeUnit.MILLIS if log is None else log.time_unit()
+    snapshots = [_snapshot(entry, lengths, time_unit) for entry in plan.snapshots]
     start = None if log is None else log.descriptor.start_position
     end = None if log is None else log.find_reach()
     term = plan.last_term
     return RecoveryReport(
+        directory_kind=kind,
         last_leadership_term_id=None if plan.last_leadership_term_id == NULL_VALUE else plan.last_leadership_term_id,
         last_term_base_log_position=None if term is None else term.term_base_log_position,
         last_term_end_position=None if term is None or term.log_position < 0 else term.log_position,
@@ -133,14 +153,16 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         snapshots=snapshots,
         replay_position=plan.replay_position,
         replay_length=None if end is None else max(0, end - plan.replay_position),
-        aeron_obstacle=_find_aeron_obstacle(member, entries, plan, log, end),
+        aeron_obstacle=_find_aeron_obstacle(kind, member, entries, plan, log, end),
+        aeron_since=_aeron_since(directory, member),
         problems=[
+            *_owner_problems(directory, member),
             *_catalog_problems(entries),
-            *_vote_state_problems(directory, plan.last_leadership_term_id),
+            *_vote_state_problems(directory, kind, plan.last_leadership_term_id),
             *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
             *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
         ],
-        notes=_checksum_notes(entries),
+        notes=[*_checksum_notes(entries), *_cold_notes(member, start)],
     )
 
 
@@ -150,14 +172,14 @@ def count_services(recording_log: RecordingLog) -> int:
     return max(0, *ids) + 1 if ids else 1
 
 
-def _snapshot(entry: RecordingLogEntry, lengths: dict[int, int | None]) -> SnapshotPlan:
+def _snapshot(entry: RecordingLogEntry, lengths: dict[int, int | None], time_unit: TimeUnit) -> SnapshotPlan:
     return SnapshotPlan(
         service_id=entry.service_id,
         log_position=entry.log_position,
         leadership_term_id=entry.leadership_term_id,
         recording_id=entry.recording_id,
         length_bytes=lengths.get(entry.recording_id),
-        time=format_time(entry.timestamp),
+        time=format_time(entry.timestamp, ticks_per_second=TICKS_PER_MS[time_unit] * 1_000),
     )
 
 
@@ -194,16 +216,41 @@ def _checksum_notes(entries: tuple[CatalogEntry, ...]) -> list[str]:
     return [f"{UNKNOWN_CHECKSUM}: recording_ids={unknown}; a start cannot go on with them"] if unknown else []
 
 
-def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[str]:
+def _cold_notes(member: MemberDirectory, start: int | None) -> list[str]:
+    if not (member.archive.directory / COLD_RECORD_NAME).exists():
+        return []
+    return [f"the log before position={start} is in cold storage: a start does not need it"]
+
+
+def _owner_problems(directory: Path, member: MemberDirectory) -> list[str]:
+    """Return what keeps a start from a directory that Aeron may use; one of ours that runs is no news."""
+    cluster, now_ms = expect_recording_log(directory).parent, SystemClock().epoch_time()
+    found = {
+        "cluster": (cluster, find_owner(cluster, CLUSTER_MARKS, now_ms=now_ms)),
+        "archive": (member.archive.directory, find_owner(member.archive.directory, ARCHIVE_MARKS, now_ms=now_ms)),
+    }
+    return [
+        owner.describe(what, place)
+        for what, (place, owner) in found.items()
+        if owner is not None and not owner.is_locked
+    ]
+
+
+def _aeron_since(directory: Path, member: MemberDirectory) -> str | None:
+    """Return the first version of Aeron that opens the mark files in their places: an older one knows no header."""
+    marks = [
+        *find_marks(expect_recording_log(directory).parent, CLUSTER_MARKS),
+        *find_marks(member.archive.directory, ARCHIVE_MARKS),
+    ]
+    is_new = any(path.suffix == MARK_FILE_SUFFIX and not is_old_mark(path) for path in marks)
+    return HEADER_SINCE if is_new else None
+
+
+def _vote_state_problems(directory: Path, kind: DirectoryKind, last_leadership_term_id: int) -> list[str]:
     """Return what is wrong with the term on disk: a start goes well with it, and no leader can come of it."""
     path = expect_recording_log(directory).parent / NODE_STATE_FILE_NAME
     if not path.is_file():
-        if last_leadership_term_id == NULL_VALUE:
-            return []  # it was in no term, and has forgotten no vote
-        return [
-            f"no vote state: path={path} is missing, so the member has forgotten how it voted: it neither votes nor "
-            "stands until a leader has committed an entry with the others; restore the file, or start the others first"
-        ]
+        return _missing_votes(directory, kind, path) if last_leadership_term_id != NULL_VALUE else []
     try:
         candidate, _ = parse_node_state(path.read_bytes())
     except RemoteProtocolError as error:
@@ -214,6 +261,31 @@ def _vote_state_problems(directory: Path, last_leadership_term_id: int) -> list[
         f"the vote state is not usable: candidate_term_id={candidate.candidate_term_id} is far above "
         f"last_leadership_term_id={last_leadership_term_id}, no leader can come of it; if other members say so too, "
         f"stop every member and run `trimaran reset-candidate-term {directory}` on each"
+    ]
+
+
+def _missing_votes(directory: Path, kind: DirectoryKind, path: Path) -> list[str]:
+    """Return what to do with a directory that has a log and no votes."""
+    if kind is DirectoryKind.AERON_BACKUP:
+        return [
+            "an Aeron ClusterBackup wrote the directory: it has no votes, and no member starts on it; make members of "
+            f"it with `trimaran archive import {directory} --to DIR`"
+        ]
+    if kind is DirectoryKind.BACKUP:
+        return [
+            "a backup: it has no votes, and no member starts on it; make members of it with "
+            f"`trimaran backup restore {directory}`"
+        ]
+    if kind is DirectoryKind.AERON_MEMBER:
+        advice = (
+            "restore the file; where the version of Aeron had no such file, make a member of the directory with "
+            f"`trimaran archive import {directory} --to DIR`"
+        )
+    else:
+        advice = "restore the file, or start the others first"
+    return [
+        f"no vote state: path={path} is missing, so the member has forgotten how it voted: it neither votes nor "
+        f"stands until a leader has committed an entry with the others; {advice}"
     ]
 
 
@@ -264,9 +336,19 @@ def _find_log_damage(log: LogFile, replay_position: int, end_position: int) -> l
 
 
 def _find_aeron_obstacle(
-    member: MemberDirectory, entries: tuple[CatalogEntry, ...], plan: RecoveryPlan, log: LogFile | None, end: int | None
+    kind: DirectoryKind,
+    member: MemberDirectory,
+    entries: tuple[CatalogEntry, ...],
+    plan: RecoveryPlan,
+    log: LogFile | None,
+    end: int | None,
 ) -> str | None:
-    """Return what an Aeron member would misread in what it starts from, and what to do about it."""
+    """Return what is in the way of an Aeron member in what it starts from, and what to do about it."""
+    if kind is DirectoryKind.WITNESS and plan.snapshots:
+        return (
+            "a witness wrote the directory: its snapshots have no state of a service, so Aeron's service ends at its "
+            "start; use the directory of a member that runs the services"
+        )
     service_count = max(1, len(plan.snapshots) - 1)
     known = {int(each.recording_id): each for entry in entries if (each := entry.descriptor) is not None}
     found = None
@@ -279,18 +361,23 @@ def _find_aeron_obstacle(
         found = find_foreign_entry(log, start, end, service_count=service_count)
     if found is None:
         return None
-    return f"log position={found.log_position}: {found.what}; use `trimaran archive export-aeron`"
+    return f"{MISREAD}: log position={found.log_position}: {found.what}; use `trimaran archive export-aeron`"
 
 
 def _draw(report: RecoveryReport) -> RenderableType:
     verdict = Text("cannot start as it is", style="bold red") if report.problems else Text("can start", style="bold")
     facts = new_table("fact", "value")
     for name, value in report:
-        if name not in ("schema_version", "snapshots", "aeron_obstacle", "problems", "notes"):
-            facts.add_row(name.replace("_", " "), ABSENT if value is None else f"{value:,}")
-    aeron = report.aeron_obstacle
-    ability = "an Aeron member can go on with it" if aeron is None else f"an Aeron member would misread it: {aeron}"
-    parts: list[RenderableType] = [verdict, ability, "", facts, "", *(f"note: {note}" for note in report.notes)]
+        if name not in ("schema_version", "snapshots", "aeron_obstacle", "aeron_since", "problems", "notes"):
+            facts.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or ABSENT)
+    parts: list[RenderableType] = [
+        verdict,
+        _ability_of_aeron(report),
+        "",
+        facts,
+        "",
+        *(f"note: {note}" for note in report.notes),
+    ]
     if not report.snapshots:
         return Group(*parts, "no snapshots: the whole log is replayed")
     headings = ("service", "position", "term", "recording", "bytes", "time")
@@ -300,3 +387,14 @@ def _draw(report: RecoveryReport) -> RenderableType:
         numbers = (str(s.service_id), f"{s.log_position:,}", str(s.leadership_term_id), str(s.recording_id), length)
         table.add_row(*numbers, s.time or ABSENT)
     return Group(*parts, table)
+
+
+def _ability_of_aeron(report: RecoveryReport) -> str:
+    if report.aeron_obstacle is not None:
+        return f"an Aeron member cannot go on with it: {report.aeron_obstacle}"
+    if report.aeron_since is None:
+        return "an Aeron member can go on with it"
+    return (
+        f"an Aeron member can go on with it, from Aeron {report.aeron_since} on; for an older one, write it again with "
+        "`trimaran archive export-aeron`, without mark files"
+    )

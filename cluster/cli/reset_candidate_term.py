@@ -21,7 +21,7 @@ from ...archive.disk.file_system import OsFileSystem
 from ...service_api import ConfigurationError
 from ...service_api.types import NULL_VALUE
 from ..core.vocabulary.terms import FAILED_TERM_LIMIT, is_usable
-from ..runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
+from ..runtime.files.mark_file import offline_member
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state, replace_candidate_term
 from ..runtime.files.recording_log_file import read_recording_log
 from ..runtime.ground.system_clock import SystemClock
@@ -51,10 +51,7 @@ def reset_candidate_term(
     path = cluster_directory / NODE_STATE_FILE_NAME
     if not path.is_file():
         raise ConfigurationError(f"no node state: file missing={path}")
-    lock = disk.open_file(cluster_directory / MARK_FILE_NAME, writable=False)
-    try:
-        if not disk.try_lock(lock):
-            raise DirectoryInUseError(cluster_directory, None)
+    with offline_member(cluster_directory, now_ms=SystemClock().epoch_time()):
         old, _ = parse_node_state(path.read_bytes())
         last = read_recording_log(recording_log_path).last_term()
         last_term_id = NULL_VALUE if last is None else last.leadership_term_id
@@ -74,6 +71,4 @@ def reset_candidate_term(
         kept = replace_candidate_term(
             cluster_directory, new_term_id, old.log_position, SystemClock().epoch_time(), file_system=disk
         )
-    finally:
-        disk.close_file(lock)
     typer.echo(f"candidate term reset: from={old.candidate_term_id} to={new_term_id} old_file={kept}")

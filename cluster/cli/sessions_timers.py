@@ -59,7 +59,8 @@ def timers_table(view: TimersView) -> RenderableType:
     )
     for timer in view.timers:
         due = format_duration(timer.due_in_s) if timer.due_in_s >= 0 else f"{format_duration(-timer.due_in_s)} ago"
-        table.add_row(str(timer.correlation_id), str(timer.service_id), str(timer.deadline), due)
+        service = "all" if timer.service_id is None else str(timer.service_id)
+        table.add_row(str(timer.correlation_id), service, str(timer.deadline), due)
     return Group(heading(view, f"cluster time {view.cluster_time}", len(view.timers), "timers"), "", table)
 
 

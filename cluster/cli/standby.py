@@ -49,7 +49,7 @@ def transition(
         holding = read_holding(source, now_ms=now_ms, on_progress=on_progress)
         if holding.running is not None:
             fail(f"{source}: {holding.running}", EXIT_REFUSED)
-        with locked([holding]):
+        with locked([holding], now_ms):
             made = transition_standby(
                 holding,
                 parse_members(members),

@@ -8,31 +8,20 @@ Source: aeron.md §5.1, §5.2; samples set A README §4, §6, §7, §9.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from ...archive import ArchiveError, RecordingDescriptor, RecordingState
-from ...archive.files.mark_file import LIVENESS_TIMEOUT_MS
-from ...archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from ...archive.files.marks import ARCHIVE_MARKS, find_owner
 from ...archive.format.catalog import CatalogContent, CatalogEntry
 from ...archive.log.member_directory import ArchiveLocation, MemberDirectory
 from ...service_api import ClusterError, ConfigurationError, RemoteProtocolError
 from ...service_api.types import NULL_VALUE
 from ...service_api.wire.log.recording_log import RECORDING_LOG_FILE_NAME, RecordingLogEntry
-from ...service_api.wire.message import MESSAGE_HEADER_LENGTH
 from ..core.log.recording_log import RecordingLog
-from ..messages.mark import MarkFileHeader
-from ..runtime.files.mark_file import MARK_FILE_NAME
+from ..runtime.files.mark_file import CLUSTER_MARKS
 from ..runtime.files.node_state_file import NODE_STATE_FILE_NAME, parse_node_state
 from ..runtime.files.recording_log_file import read_recording_log
-
-_ACTIVITY: Final = struct.Struct("<q")
-_ACTIVITY_OFFSET: Final = MESSAGE_HEADER_LENGTH + next(
-    field.offset for field in MarkFileHeader.LAYOUT.block if field.name == "activity_timestamp"
-)
-"""In the mark files of cluster and archive, of any version."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,13 +83,15 @@ class Source:
 def read_source(name: str | ArchiveLocation, *, now_ms: int | None, candidate_term_id: int | None = None) -> Source:
     """Read the small files of a member that does not run; of one that may run if `now_ms` is None.
 
+    Of a member that does not run, the log is what its disk has of it, without the segments in cold storage.
+
     Where the candidate term is given, the node state is not read: it may be damaged.
 
     `name` is a directory that holds a cluster's and an archive's directory, or is both; or the two of them, the
     cluster's first, with a comma between. It may be a URL that fsspec knows, or a location, where `now_ms` is None.
 
     Raises:
-        ConfigurationError: there are no such files, or a process still renews a mark file there.
+        ConfigurationError: there are no such files, or a process may run there.
         ClusterError: a file is damaged.
     """
     member = MemberDirectory.find(name)
@@ -113,8 +104,10 @@ def read_source(name: str | ArchiveLocation, *, now_ms: int | None, candidate_te
     if now_ms is not None and not member.archive.is_local:
         raise ConfigurationError(f"a member is taken over from a local directory: copy it first: path={name!r}")
     if now_ms is not None:
-        for path in (*sorted(cluster.glob("cluster-mark*.dat")), archive / ARCHIVE_MARK_FILE_NAME):
-            refuse_if_alive(path, now_ms)
+        running = find_running(cluster, archive, now_ms)
+        if running is not None:
+            raise ConfigurationError(running)
+        member = member.on_disk()
     try:
         recording_log = read_recording_log(cluster / RECORDING_LOG_FILE_NAME, member.archive.file_system)
         content = member.read_catalog()
@@ -150,22 +143,17 @@ def read_candidate_term_id(member: MemberDirectory, path: Path) -> int:
         raise ClusterError(f"damaged node state: path={path}: {error}") from error
 
 
-def refuse_if_alive(path: Path, now_ms: int) -> None:
-    """Refuse a mark file that a process renews; one that was never written says nothing."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_ACTIVITY_OFFSET + _ACTIVITY.size)
-    except FileNotFoundError:
-        return
-    if len(data) < _ACTIVITY_OFFSET + _ACTIVITY.size:
-        return
-    (activity_ms,) = _ACTIVITY.unpack_from(data, _ACTIVITY_OFFSET)
-    if abs(now_ms - activity_ms) < LIVENESS_TIMEOUT_MS:
-        owner = "cluster" if path.name.startswith(MARK_FILE_NAME.partition(".")[0]) else "archive"
-        raise ConfigurationError(
-            f"the {owner} still runs, or was killed just now: path={path} renewed_ms_ago={abs(now_ms - activity_ms)}; "
-            f"stop it, or wait {LIVENESS_TIMEOUT_MS // 1000} s"
-        )
+def find_running(cluster: Path, archive: Path, now_ms: int) -> str | None:
+    """Say which process runs on a member's directories, ours or Aeron's, or why nobody can tell; None without one.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    owner = find_owner(cluster, CLUSTER_MARKS, now_ms=now_ms)
+    if owner is not None:
+        return owner.describe("cluster", cluster)
+    owner = find_owner(archive, ARCHIVE_MARKS, now_ms=now_ms)
+    return None if owner is None else owner.describe("archive", archive)
 
 
 def _by_recording_id(content: CatalogContent) -> dict[int, CatalogEntry]:

@@ -188,7 +188,8 @@ class TimerView(DocumentPart):
     """One timer of a service that is set."""
 
     correlation_id: Int64
-    service_id: Id
+    service_id: Id | None
+    """None where every service is told, because they share their ids."""
     deadline: Int64
     """In cluster time."""
     due_in_s: Annotated[float, Field(allow_inf_nan=False)]

@@ -4,13 +4,15 @@ A question is a connection to a member's *consensus* endpoint, or to its control
 stream, for the status `STATUS_STREAM_ID`. The answer is one data frame for each document, of which a status has one,
 `MemberStatus`; then the member closes. A status touches no log, session or vote, so a member answers in whatever state
 it is, and one that cannot answer shows in how it fails: nobody listens, it is silent, it stops in the middle, it sends
-something else. Where the caller may not have the document, the member says who may, and what the caller can do.
+something else. Where the caller may not have the document, the member says who may, and what the caller can do; where
+the request fails in the member, it says why. A member that closes without an answer is asked whether it speaks TLS.
 `query_documents` tells these apart and always ends in time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from enum import StrEnum
@@ -37,6 +39,7 @@ from ...service_api.wire.link_frames import SetupFrame
 from ...service_api.wire.stream import FrameParser
 
 _CLOSED: Final = "the connection was closed without an answer"
+_CLOSED_IN_PLAIN_TEXT: Final = f"{_CLOSED}: the member uses TLS, and was asked in plain text; name the files of TLS"
 _DOCUMENT_LIMIT: Final = 64
 """Documents of one answer that may wait to be looked at."""
 
@@ -59,6 +62,8 @@ class Outcome(StrEnum):
     """A member of another cluster answered than the one that was asked for."""
     NOT_ALLOWED = "not allowed"
     """The member does not give this to the caller; the detail says who may have it, and how the member was asked."""
+    FAILED = "failed"
+    """The request failed in the member; the detail says why."""
     INVALID = "invalid"
     """Something answered, but not with the status of this member."""
 
@@ -168,6 +173,8 @@ async def query_documents(
             async with asyncio.timeout_at(deadline_s):
                 document = await reader.documents.get()
             if isinstance(document, StatusQueryError):
+                if document.outcome is Outcome.CLOSED and not (reader.is_local or network.encrypts):
+                    raise await _explain_closed(network, address, deadline_s)
                 raise document
             if document is None:
                 return
@@ -194,6 +201,47 @@ def read_answer(document: type[DocumentT], payload: bytes) -> DocumentT:
         return read_document(document, payload)
     except RemoteProtocolError as error:
         raise StatusQueryError(Outcome.INVALID, printable_line(str(error))) from None
+
+
+async def _explain_closed(network: NetworkStack, address: Endpoint, deadline_s: float) -> StatusQueryError:
+    """Say whether TLS is why a member closed a connection in plain text without an answer."""
+    from ...service_api.tls.hello import client_hello, speaks_tls  # few questions end like this
+
+    first = _FirstByte(client_hello())
+    with contextlib.suppress(OSError):  # a time that is up among them
+        async with asyncio.timeout_at(deadline_s):
+            await network.dial(Purpose.DOCUMENTS, address, lambda: first)
+            await first.is_known.wait()
+    first.abort()
+    return StatusQueryError(Outcome.CLOSED, _CLOSED_IN_PLAIN_TEXT if speaks_tls(first.value) else _CLOSED)
+
+
+class _FirstByte(asyncio.Protocol):
+    """Sends something, and keeps the first byte of the answer; None where the connection ends before."""
+
+    def __init__(self, sent: bytes) -> None:
+        self._sent = sent
+        self._transport: asyncio.WriteTransport | None = None
+        self.value: int | None = None
+        self.is_known = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # a stream transport, also where it lacks the base class
+        assert self._transport is not None
+        self._transport.write(self._sent)
+
+    def data_received(self, data: bytes) -> None:
+        if self.value is None:
+            self.value = data[0]
+            self.is_known.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_known.set()
+
+    def abort(self) -> None:
+        """Leave no connection behind."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class _AnswerReader(asyncio.Protocol):
@@ -260,6 +308,9 @@ class _AnswerReader(asyncio.Protocol):
         except RemoteProtocolError as error:
             self._fail(Outcome.INVALID, f"not an answer: {error}")
             return
+        if refusal.is_failure:
+            self._fail(Outcome.FAILED, printable_line(f"{refusal.refused}; {refusal.advice}"))
+            return
         if refusal.is_other_cluster:
             self._fail(Outcome.OTHER_CLUSTER, printable_line(f"{self._endpoint}: {refusal.refused}"))
             return
@@ -276,6 +327,11 @@ class _AnswerReader(asyncio.Protocol):
         elif not self._is_done:
             self._is_done = True
             self.documents.put_nowait(None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the question goes through a control socket, where there is no TLS."""
+        return self._transport is not None and is_local(self._transport)
 
     def late_error(self, timeout_s: float) -> StatusQueryError:
         """Return how far it had come when the time was up."""
@@ -300,7 +356,7 @@ class _AnswerReader(asyncio.Protocol):
 def _describe_close(network: NetworkStack, error: Exception | None) -> str:
     """Say why a connection may have been closed before an answer began."""
     if not network.encrypts:
-        return f"{_CLOSED}, as a member with TLS does that is asked in plain text"
+        return _CLOSED
     reason = f"{_CLOSED}, as by a member that refuses the certificate"
     if isinstance(error, OSError) and is_handshake_error(error):
         reason = describe_handshake_error(error)

@@ -72,18 +72,20 @@ class SealedDocument(Document):
 
 
 class Refusal(Document):
-    """What a caller gets, on `REFUSAL_STREAM_ID`, instead of a document that it may not have."""
+    """What a caller gets, on `REFUSAL_STREAM_ID`, instead of a document that it may not have or that failed."""
 
     KIND: ClassVar[str] = "refusal"
 
     refused: Line
-    """Who may have it, and what the caller is."""
+    """Who may have it, and what the caller is; or why there is no answer."""
     advice: Line
     """What the caller can do."""
     is_other_cluster: bool = False
     """Whether the caller means another cluster: nobody may have the document of that one here."""
     is_for_good: bool = False
     """True where the caller shows the certificate of a member that was removed: no member has that id ever again."""
+    is_failure: bool = False
+    """True where the member could not make the answer, whatever the caller is."""
 
 
 DocumentT = TypeVar("DocumentT", bound=Document)

@@ -25,7 +25,8 @@ from tests.unit.cluster.runtime.fake_transport import FakeTransport, receive
 from tests.waiting import patient
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.catalog import read_catalog
-from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
+from trimaran.archive.files.mark_file import MARK_FILE_NAME
+from trimaran.archive.files.marks import ARCHIVE_MARKS, read_mark_file
 from trimaran.archive.format import messages
 from trimaran.archive.format.catalog import CATALOG_FILE_NAME, encode_entry, parse_catalog
 from trimaran.archive.net.connection import ArchiveConnection, Credentials
@@ -76,9 +77,9 @@ def test_mark_file_has_no_more_set_aside_for_its_error_log_than_it_has(
 
     if min(header_length, error_buffer_length) < 0:
         with pytest.raises(ArchiveError, match="mark file"):
-            read_archive_mark_file(DIRECTORY, file_system=disk)
+            read_mark_file(DIRECTORY / MARK_FILE_NAME, ARCHIVE_MARKS, disk)
     else:
-        _, area = read_archive_mark_file(DIRECTORY, file_system=disk)
+        _, area = read_mark_file(DIRECTORY / MARK_FILE_NAME, ARCHIVE_MARKS, disk)
         assert len(area) < 4096
 
 

@@ -147,6 +147,17 @@ def test_an_archive_alone_has_only_its_mark_file(samples: Path) -> None:
     check_archive_mark(rows["archive-mark.dat"], truth_of("archive-only-node0")["mark_files"]["archive-mark.dat"])
 
 
+def test_a_table_shows_the_beginning_of_a_long_channel(samples: Path) -> None:
+    directory = samples / "archive-only" / "node0" / "archive"
+    rows = [json.loads(line) for line in run("archive", "describe", directory, "-o", "jsonl").stdout.splitlines()]
+    (longest,) = [row["original_channel"] for row in rows if len(row["original_channel"]) > 200]
+
+    shown = run("archive", "describe", directory).stdout
+
+    assert longest[:79] + "…" in shown
+    assert longest not in shown
+
+
 @pytest.mark.parametrize("name", [name for name, state in truth_of("state-files").items() if "node_state" in state])
 def test_a_node_state_in_any_state_is_as_in_the_truth(samples: Path, name: str) -> None:
     (row,) = state_rows(samples / "state-files" / name).values()

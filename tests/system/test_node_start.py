@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.interchange.live_marks import lay_out
 from tests.system.commands import run_trimaran_blocking
+from tests.unit.archive.streams import extract_sample
 from tests.waiting import patient
 from trimaran.benchmarks.rig.processes import find_base_ports
 from trimaran.cluster.cli.shared.examples import examples_directory
@@ -86,6 +88,24 @@ def test_a_directory_in_use_is_refused_with_the_owners_pid(runner: NodeRunner) -
     line = runner.refusal(members=f"0=127.0.0.1:{find_base_ports(1)[0]}")
 
     assert f"owner_pid={owner.pid}" in line
+
+
+@pytest.mark.parametrize("layout", ["not understood", "behind a link to nowhere"])
+def test_a_directory_that_aeron_may_use_is_refused_and_not_changed(
+    runner: NodeRunner, tmp_path: Path, layout: str
+) -> None:
+    """The node wrote into the log of a live Aeron, whose mark files it did not know.
+
+    Those that say a time are tested in tests/interchange/test_live_directories.py, within one process.
+    """
+    directory, marks = extract_sample("single-node", tmp_path) / "node0", tmp_path / "marks"
+    lay_out(directory, layout, marks)
+    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+    line = runner.refusal(directory=str(directory))
+
+    assert "in use" in line
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
 def test_a_port_in_use_is_named(runner: NodeRunner, tmp_path: Path) -> None:

@@ -165,6 +165,9 @@ class ReplicationSession:
             on_live=lambda position: self._tell(messages.RecordingSignal.MERGE, position),
             reconnect_timeout_s=0,
             rules=frame_rules_of(recording.descriptor),
+            on_state=lambda state, reason: _log.debug(
+                "replay_merge.state_changed", merge=repr(merge), new=state.name, reason=reason
+            ),
         )
         stop_position = self.order.stop_position
         try:

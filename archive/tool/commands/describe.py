@@ -29,6 +29,9 @@ _COLUMNS: Final = {
 }
 
 
+CHANNEL_LENGTH: Final = 80
+"""How much of a channel the table shows: Aeron's may have thousands of characters. JSON has all of it."""
+
 AllOption = Annotated[bool, typer.Option("--all", help="Also those that are INVALID or DELETED.")]
 
 
@@ -44,6 +47,8 @@ def describe(
     if recording_id is None and not every:
         entries = [entry for entry in entries if entry_state_name(entry) in (RecordingState.VALID.name, UNREADABLE)]
     rows = [_entry_row(archive, entry) for entry in entries]
+    if output is OutputFormat.TABLE:
+        rows = [row | {"original_channel": _beginning(row.get("original_channel", ""))} for row in rows]
     print_rows(rows, output, title=str(archive), columns=_COLUMNS)
     problems = [f"catalog entry at offset={entry.offset}: {entry.problem}" for entry in entries if entry.problem]
     if problems:
@@ -60,6 +65,10 @@ def count_entries(directory: ArchiveArgument, output: OutputOption = OutputForma
 def entry_state_name(entry: CatalogEntry) -> str:
     """Name the state of an entry, `UNREADABLE` for one of which the bytes say nothing."""
     return UNREADABLE if entry.descriptor is None else entry.descriptor.state.name
+
+
+def _beginning(channel: str) -> str:
+    return channel if len(channel) <= CHANNEL_LENGTH else f"{channel[: CHANNEL_LENGTH - 1]}…"
 
 
 def _entry_row(archive: ArchiveLocation, entry: CatalogEntry) -> dict[str, Any]:

@@ -90,6 +90,11 @@ def describe_export(plan: ExportPlan, target: Path, *, is_written: bool) -> dict
             f"the log begins at the snapshot of log_position={plan.start_position}: before it, at position="
             f"{plan.cut.log_position}, is what Aeron would misread: {plan.cut.what}"
         )
+    if plan.cut is None and plan.start_position > 0 and not plan.problems:
+        notes.append(
+            f"the log begins at the snapshot of log_position={plan.start_position}: what was before it is not on this "
+            "disk"
+        )
     if survey.service_count > 1:
         notes.append("the members must have run with shared_timer_ids = true: Aeron's services share the ids of timers")
     if survey.facts.is_suspended:

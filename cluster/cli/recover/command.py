@@ -18,7 +18,6 @@ from typing import Annotated, Final
 
 import typer
 
-from ....archive.disk.file_system import OsFileSystem
 from ....archive.log.group_directories import refuse_groups
 from ....archive.tool.output import (
     EXIT_REFUSED,
@@ -43,7 +42,7 @@ from ...operating.salvage.writing import (
     write_beside,
     write_in_place,
 )
-from ...runtime.files.mark_file import MARK_FILE_NAME
+from ...runtime.files.mark_file import DirectoryInUseError, offline_member
 from ...runtime.ground.system_clock import SystemClock
 from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ..interchange.passes import pass_bar
@@ -141,7 +140,7 @@ def apply(
         print_recovery(document, output)
         _fail_on(choice.problems)
     asked = _refuse_living(choice, gone or [], abandoned or [])
-    with locked(choice.holdings):
+    with locked(choice.holdings, now_ms):
         record = append_recovery_record(
             choice, new_members, cluster_id=new_id, note=_note(choice, new_id, now_ms), now_ms=now_ms
         )
@@ -232,18 +231,16 @@ def _refuse_living(choice: SalvageChoice, gone: list[int], abandoned: list[int])
 
 
 @contextlib.contextmanager
-def locked(holdings: Sequence[Holding]) -> Iterator[None]:
+def locked(holdings: Sequence[Holding], now_ms: int) -> Iterator[None]:
     """Keep members from being started on the directories while they are copied."""
-    disk = OsFileSystem()
     with contextlib.ExitStack() as stack:
         for holding in holdings:
-            path = None if holding.cluster is None else holding.cluster / MARK_FILE_NAME
-            if path is None or not path.exists():
+            if holding.cluster is None or holding.member_id is None:
                 continue
-            handle = disk.open_file(path, writable=False)
-            stack.callback(disk.close_file, handle)
-            if not disk.try_lock(handle):
-                fail(f"{holding.name}: a process was started on it just now: stop it first", EXIT_REFUSED)
+            try:
+                stack.enter_context(offline_member(holding.cluster, now_ms=now_ms))
+            except DirectoryInUseError as error:
+                fail(f"{holding.name}: a process was started on it just now: {error}", EXIT_REFUSED)
         yield
 
 

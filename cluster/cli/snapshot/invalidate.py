@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from ....archive.disk.file_system import OsFileSystem
 from ....service_api import ConfigurationError
-from ...runtime.files.mark_file import MARK_FILE_NAME, DirectoryInUseError
+from ...runtime.files.mark_file import offline_member
 from ...runtime.files.recording_log_file import RecordingLogFile
+from ...runtime.ground.system_clock import SystemClock
 from .snapshot_files import DirectoryArgument
 
 
@@ -17,14 +17,7 @@ def invalidate(directory: DirectoryArgument) -> None:
     The member then starts from the previous one, or from its log.
     """
     cluster_directory = directory / "cluster"
-    disk = OsFileSystem()
-    try:
-        lock = disk.open_file(cluster_directory / MARK_FILE_NAME, writable=False)
-    except FileNotFoundError:
-        raise ConfigurationError(f"no member's directory: file missing={cluster_directory / MARK_FILE_NAME}") from None
-    try:
-        if not disk.try_lock(lock):
-            raise DirectoryInUseError(cluster_directory, None)
+    with offline_member(cluster_directory, now_ms=SystemClock().epoch_time()):
         file = RecordingLogFile.open(cluster_directory, file_sync_level=2)
         try:
             newest = file.recording_log.newest_set()
@@ -34,6 +27,4 @@ def invalidate(directory: DirectoryArgument) -> None:
             file.persist()
         finally:
             file.close()
-    finally:
-        disk.close_file(lock)
     typer.echo(f"snapshot invalidated: log_position={newest[0].log_position}")

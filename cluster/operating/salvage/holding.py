@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from ....archive import ArchiveError, RecordingDescriptor
-from ....archive.disk.file_system import OsFileSystem
-from ....archive.files.mark_file import MARK_FILE_NAME as ARCHIVE_MARK_FILE_NAME
+from ....archive.files.marks import locate_mark
 from ....archive.log.commit_proof import CommitClaim, marks_of, prove_commit
 from ....archive.log.log_file import LogFile
 from ....archive.log.member_directory import MemberDirectory
@@ -25,23 +23,16 @@ from ....service_api import ClusterError, ConfigurationError, RemoteProtocolErro
 from ....service_api.cluster_id import NULL_CLUSTER_ID, ClusterId
 from ....service_api.types import NULL_VALUE, MemberId
 from ...core.vocabulary.configuration import Configuration, find_configurations
-from ...directories.source import Source, read_candidate_term_id, read_source, refuse_if_alive
+from ...directories.kind import find_kind
+from ...directories.source import Source, find_running, read_candidate_term_id, read_source
 from ...directories.survey import Survey, survey_source
-from ...runtime.files.cluster_id_file import CLUSTER_ID_FILE_NAME, kept_cluster_id
-from ...runtime.files.mark_file import (
-    BOOT_ID_LENGTH,
-    BOOT_ID_POSITION,
-    MARK_FILE_NAME,
-    read_cluster_mark_file,
-)
+from ...runtime.files.cluster_id_file import kept_cluster_id
+from ...runtime.files.mark_file import CLUSTER_MARKS, MARK_FILE_NAME, read_cluster_mark_file
 from ...runtime.files.members_file import MEMBERS_FILE_NAME, read_members
 from ...runtime.files.node_state_file import NODE_STATE_FILE_NAME
 from ..export_aeron.foreign_entries import read_blocks
 
 Progress = Callable[[int], None]
-
-_OUR_NODE_STATE: Final = b"TRIMARAN"
-_NODE_STATE_BYTES: Final = 256
 
 
 @dataclass(slots=True)
@@ -106,7 +97,7 @@ def read_holding(name: str, *, now_ms: int, on_progress: Progress = lambda count
             raise ConfigurationError(f"no recording.log in {name}: it does not say which recording is the log")
         holding.cluster = member.recording_log.parent.resolve()
         _read_small_files(holding, holding.cluster)
-        _look_for_owner(holding, holding.archive, holding.cluster, now_ms)
+        holding.running = find_running(holding.cluster, holding.archive, now_ms)
         candidate_term_id = _candidate_term_id(holding, member, holding.cluster)
         holding.source = read_source(name, now_ms=None, candidate_term_id=candidate_term_id)
         _survey(holding, holding.source, on_progress)
@@ -118,7 +109,8 @@ def read_holding(name: str, *, now_ms: int, on_progress: Progress = lambda count
 def _read_small_files(holding: Holding, cluster: Path) -> None:
     """Take in the member's id, its cluster's id, and who wrote the directory."""
     try:
-        holding.member_id = MemberId(read_cluster_mark_file(cluster / MARK_FILE_NAME).member_id)
+        mark = locate_mark(cluster, CLUSTER_MARKS)
+        holding.member_id = MemberId(read_cluster_mark_file(mark).member_id)
     except FileNotFoundError:
         holding.notes.append(f"which member this was is not known: no {MARK_FILE_NAME}, no process has run on it")
     except (ClusterError, OSError) as error:
@@ -127,43 +119,7 @@ def _read_small_files(holding: Holding, cluster: Path) -> None:
         holding.cluster_id = kept_cluster_id(cluster)
     except ClusterError as error:
         holding.notes.append(str(error).partition("; remove the file")[0])
-    holding.is_ours = (
-        (cluster / CLUSTER_ID_FILE_NAME).exists()
-        or _OUR_NODE_STATE in _read(cluster / NODE_STATE_FILE_NAME, 0, _NODE_STATE_BYTES)
-        or any(_read(cluster / MARK_FILE_NAME, BOOT_ID_POSITION, BOOT_ID_LENGTH))
-    )
-
-
-def _read(path: Path, position: int, length: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(position)
-            return file.read(length)
-    except FileNotFoundError:
-        return b""
-
-
-def _look_for_owner(holding: Holding, archive: Path, cluster: Path, now_ms: int) -> None:
-    """Find out whether a process still uses the directory: ours hold locks, Aeron renews its mark files."""
-    marks = [cluster / MARK_FILE_NAME, archive / ARCHIVE_MARK_FILE_NAME]
-    disk = OsFileSystem()
-    for path in marks:
-        try:
-            handle = disk.open_file(path, writable=False)
-        except FileNotFoundError:
-            continue
-        try:
-            if not disk.try_lock(handle):
-                holding.running = f"a process uses {path}: stop it first"
-                return
-        finally:
-            disk.close_file(handle)
-    if not holding.is_ours:
-        try:
-            for path in (*sorted(cluster.glob("cluster-mark*.dat")), marks[1]):
-                refuse_if_alive(path, now_ms)
-        except ConfigurationError as error:
-            holding.running = str(error)
+    holding.is_ours = find_kind(cluster).is_ours
 
 
 def _candidate_term_id(holding: Holding, member: MemberDirectory, cluster: Path) -> int:
@@ -233,7 +189,7 @@ def _survey_from(
 
 def _remembered_members(holding: Holding, cluster: Path) -> Configuration | None:
     try:
-        return read_members(cluster / MEMBERS_FILE_NAME, OsFileSystem())
+        return read_members(cluster / MEMBERS_FILE_NAME)
     except RemoteProtocolError as error:
         holding.notes.append(f"the file {MEMBERS_FILE_NAME} cannot be read: {error}")
         return None

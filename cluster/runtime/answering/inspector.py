@@ -20,7 +20,7 @@ from ...core.sessions.pending_sessions import NO_ADDRESS
 from ...core.sessions.sessions import ClusterSession
 from ...core.vocabulary.configuration import ConfiguredMember
 from ...core.vocabulary.members import ClusterMember
-from ...core.vocabulary.timers import TimerIds
+from ...core.vocabulary.timers import EVERY_SERVICE, TimerIds
 from ...documents.inspection import (
     InspectionRefusal,
     InspectionRequest,
@@ -220,7 +220,7 @@ class Inspector:
             timers=[
                 TimerView(
                     correlation_id=correlation_id,
-                    service_id=service_id,
+                    service_id=None if service_id == EVERY_SERVICE else service_id,
                     deadline=deadline,
                     due_in_s=round((deadline - now) / (1_000 * ticks_per_ms), 3),
                 )

@@ -23,15 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from ....archive.disk.file_system import FileSystem, OsFileSystem, opened, read_fully
+from ....archive.disk.file_system import FileSystem, OsFileSystem
+from ....archive.files.marks import MARK_FILE_ERROR_LOG_LENGTH, read_mark_file
 from ....archive.format.error_records import RECORD_ALIGNMENT, RECORD_HEADER, ErrorRecord, error_records
 from ....service_api import ClusterError
 from ....service_api.printable import without_addresses
-from .mark_file import (
-    MARK_FILE_ERROR_LOG_LENGTH,
-    MARK_FILE_HEADER_LENGTH,
-    read_cluster_mark_file,
-)
+from .mark_file import mark_kind_of
 
 TEXT_LIMIT_BYTES: Final = 8192
 """The longest text of a record; a longer one is cut off."""
@@ -213,17 +210,14 @@ class ErrorLog:
 
 
 def read_errors(path: Path, *, file_system: FileSystem | None = None) -> list[DistinctError]:
-    """Read the errors in a mark file, of a member that runs or one that does not, newest observation last.
+    """Read the errors in a mark file, of a member or an archive that runs or does not, newest observation last.
 
     Raises:
         ClusterError: it is no mark file.
         OSError: it cannot be read.
     """
     disk = OsFileSystem() if file_system is None else file_system
-    read_cluster_mark_file(path, file_system=disk)
-    with opened(disk, path) as handle:
-        area = read_fully(disk, handle, MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH)
-    return decode_errors(error_records(area))
+    return decode_errors(error_records(read_mark_file(path, mark_kind_of(path), disk)[1]))
 
 
 def decode_errors(records: Iterable[ErrorRecord]) -> list[DistinctError]:

@@ -2,7 +2,8 @@
 
 The header is Aeron's, so its tools can show whether the node is alive. Aeron tells a live owner by the age of
 a timestamp, which makes a crashed node wait; we hold an exclusive `flock` for the life of the process
-instead, which the system drops the moment the process dies, however it dies.
+instead, which the system drops the moment the process dies, however it dies. `archive/files/marks` decides whether a
+process runs, Aeron's services among them.
 
     0       8-byte SBE header and `MarkFileHeader`, in an area of 8192 bytes
     4096    of that area, ours: the boot id of the machine, ASCII, zeros up to 128 bytes; Aeron's header ends before
@@ -19,8 +20,10 @@ Source: Aeron `ClusterMarkFile`. Every function here may block.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -32,14 +35,27 @@ from ....archive.disk.file_system import (
     read_fully,
     write_fully,
 )
+from ....archive.files.marks import (
+    ARCHIVE_MARKS,
+    MARK_FILE_ERROR_LOG_LENGTH,
+    MARK_FILE_HEADER_LENGTH,
+    MarkHeader,
+    MarkKind,
+    MarkOwner,
+    decode_mark,
+    find_marks,
+    find_owner,
+    judge_mark,
+    read_mark_file,
+    remove_links,
+)
 from ....service_api.errors import ClusterError, ConfigurationError, RemoteProtocolError
 from ....service_api.types import INGRESS_STREAM_ID, NULL_VALUE, MemberId, TermId
 from ....service_api.wire.message import MESSAGE_HEADER_LENGTH
 from ...messages.mark import ClusterComponentType, MarkFileHeader
 
-MARK_FILE_NAME: Final = "cluster-mark.dat"
-MARK_FILE_HEADER_LENGTH: Final = 8192
-MARK_FILE_ERROR_LOG_LENGTH: Final = 1 << 20
+CLUSTER_MARKS: Final = MarkKind("cluster", MarkFileHeader, MarkFileHeader.SCHEMA_ID)
+MARK_FILE_NAME: Final = CLUSTER_MARKS.file_name
 MARK_FILE_VERSION: Final = 0x0000_0300
 """0.3.0 as major << 16 | minor << 8 | patch."""
 
@@ -56,12 +72,12 @@ _ACTIVITY_TIMESTAMP_POSITION: Final = MESSAGE_HEADER_LENGTH + 8
 
 
 class DirectoryInUseError(ClusterError):
-    """Another process runs in the cluster directory; `pid` is its process id, None if it cannot be told."""
+    """Another process runs in the cluster directory, or nobody can tell; `pid` is its process id, None if unknown."""
 
-    def __init__(self, directory: Path, pid: int | None) -> None:
-        super().__init__(f"cluster directory in use: directory={directory} owner_pid={pid}")
+    def __init__(self, directory: Path, owner: MarkOwner) -> None:
+        super().__init__(owner.describe("cluster", directory))
         self.directory = directory
-        self.pid = pid
+        self.pid = owner.pid
 
 
 class ClusterMarkFile:
@@ -109,15 +125,17 @@ class ClusterMarkFile:
 
         Raises:
             ConfigurationError: the directory has the votes of another member.
-            DirectoryInUseError: another process has the lock.
+            DirectoryInUseError: another process runs there, ours or Aeron's, or a mark file cannot be understood.
             OSError: the disk refused.
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
+        owner = find_owner(directory, CLUSTER_MARKS, now_ms=now_ms, file_system=disk, besides=path)
+        if owner is not None:
+            raise DirectoryInUseError(directory, owner)
         handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
-            if not disk.try_lock(handle):
-                raise DirectoryInUseError(directory, _owner_pid(disk, handle))
+            _lock(directory, handle, now_ms, disk)
             if has_voted:
                 _check_owner(disk, handle, directory, member_id)
             header = _header_of(directory, member_id=member_id, cluster_id=cluster_id, now_ms=now_ms)
@@ -133,6 +151,7 @@ class ClusterMarkFile:
                 write_fully(disk, handle, bytes(file_length - found_length), found_length)
             elif found_length > file_length:
                 disk.set_length(handle, file_length)
+            remove_links(directory, CLUSTER_MARKS, disk)
         except BaseException:
             disk.close_file(handle)
             raise
@@ -174,6 +193,11 @@ class ClusterMarkFile:
             self._file_system.close_file(self._handle)
 
 
+def mark_kind_of(path: Path) -> MarkKind[MarkHeader]:
+    """Tell by its name what a mark file is of."""
+    return ARCHIVE_MARKS if path.stem == Path(ARCHIVE_MARKS.file_name).stem else CLUSTER_MARKS
+
+
 def read_cluster_mark_file(path: Path, *, file_system: FileSystem | None = None) -> MarkFileHeader:
     """Read the header of any cluster mark file, ours or Aeron's, without its lock.
 
@@ -181,13 +205,42 @@ def read_cluster_mark_file(path: Path, *, file_system: FileSystem | None = None)
         ClusterError: the file is not a cluster mark file; what is wrong is named.
         OSError: the disk refused.
     """
-    disk = OsFileSystem() if file_system is None else file_system
+    return read_mark_file(path, CLUSTER_MARKS, OsFileSystem() if file_system is None else file_system)[0]
+
+
+@contextlib.contextmanager
+def offline_member(directory: Path, *, now_ms: int) -> Iterator[None]:
+    """Keep a member from being started on a cluster directory while a command changes or copies what is there.
+
+    Raises:
+        ConfigurationError: there is no mark file, and no link to one: no member has run there.
+        DirectoryInUseError: a process runs there, ours or Aeron's, or a mark file cannot be understood.
+        OSError: the disk refused.
+    """
+    disk, path = OsFileSystem(), directory / MARK_FILE_NAME
+    if next(find_marks(directory, CLUSTER_MARKS, disk), None) is None:
+        raise ConfigurationError(f"no member's directory: file missing={path}")
+    owner = find_owner(directory, CLUSTER_MARKS, now_ms=now_ms, file_system=disk, besides=path)
+    if owner is not None:
+        raise DirectoryInUseError(directory, owner)
+    if not path.exists():  # Aeron's is behind a link
+        yield
+        return
     with opened(disk, path) as handle:
-        data = read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)
-    try:
-        return MarkFileHeader.decode(data)
-    except RemoteProtocolError as error:
-        raise ClusterError(f"damaged mark file: path={path}: {error}") from error
+        _lock(directory, handle, now_ms, disk)
+        yield
+
+
+def _lock(directory: Path, handle: int, now_ms: int, disk: FileSystem) -> None:
+    """Lock the mark file of a directory.
+
+    Raises:
+        DirectoryInUseError: a process runs there, or that cannot be told.
+    """
+    path, is_free = directory / MARK_FILE_NAME, disk.try_lock(handle)
+    owner = judge_mark(path, handle, CLUSTER_MARKS, now_ms=now_ms, file_system=disk, is_free=is_free)
+    if owner is not None:
+        raise DirectoryInUseError(directory, owner)
 
 
 def _encode_boot_id(boot_id: str) -> bytes:
@@ -196,17 +249,10 @@ def _encode_boot_id(boot_id: str) -> bytes:
     return (data if len(data) <= BOOT_ID_LENGTH else b"").ljust(BOOT_ID_LENGTH, b"\0")
 
 
-def _owner_pid(disk: FileSystem, handle: int) -> int | None:
-    try:
-        return MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)).pid
-    except RemoteProtocolError:  # the owner has the lock and has not written its header yet
-        return None
-
-
 def _check_owner(disk: FileSystem, handle: int, directory: Path, member_id: int) -> None:
-    """Refuse the directory of another member; of a file that cannot be read nobody knows whose it is."""
+    """Refuse the directory of another member; of a file that nobody has written nobody knows whose it is."""
     try:
-        owner_id = MarkFileHeader.decode(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0)).member_id
+        owner_id = decode_mark(read_fully(disk, handle, MARK_FILE_HEADER_LENGTH, 0), CLUSTER_MARKS).member_id
     except RemoteProtocolError:
         return
     if owner_id != member_id:

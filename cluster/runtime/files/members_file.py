@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from ....archive.disk.file_system import FileSystem, read_file, replace_file
+from ....archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
 from ....service_api.errors import RemoteProtocolError
 from ...core.vocabulary.configuration import Configuration, decode_text
 
@@ -23,7 +23,7 @@ MEMBERS_FILE_NAME: Final = "members"
 logger = structlog.get_logger()
 
 
-def read_members(path: Path, file_system: FileSystem) -> Configuration | None:
+def read_members(path: Path, file_system: FileSystem | None = None) -> Configuration | None:
     """Return the configuration in a file `members`; None without the file.
 
     Raises:
@@ -31,7 +31,7 @@ def read_members(path: Path, file_system: FileSystem) -> Configuration | None:
         RemoteProtocolError: the file is damaged.
     """
     try:
-        data = read_file(file_system, path)
+        data = read_file(OsFileSystem() if file_system is None else file_system, path)
     except FileNotFoundError:
         return None
     text, _, checksum = data.rpartition(b" ")

@@ -47,6 +47,7 @@ from ....archive.disk.file_system import (
 )
 from ....service_api.errors import ClusterError, RemoteProtocolError
 from ....service_api.types import NULL_POSITION, NULL_VALUE, TermId
+from ....service_api.wire.log.recording_log import refuse_former_tag
 from ....service_api.wire.message import decode_message
 from ...messages.nodestate import NODE_STATE_RECORDS, CandidateTerm, NodeStateFooter
 
@@ -226,6 +227,7 @@ def parse_node_state(data: bytes) -> tuple[CandidateTerm, int]:
 
     Raises:
         RemoteProtocolError: the file is of another major version, or damaged; what is wrong is named.
+        ConfigurationError: the file has the project's former tag.
     """
     candidate, position, length = _parse(data)
     _check(data, position, length)
@@ -256,8 +258,10 @@ def _check(data: bytes, position: int, length: int) -> None:
 
     Raises:
         RemoteProtocolError: they are neither what we wrote nor what Aeron makes of it.
+        ConfigurationError: they have the project's former tag.
     """
     trailer = data[length : length + _TRAILER_LENGTH]
+    refuse_former_tag(NODE_STATE_FILE_NAME, trailer)
     if not any(trailer):
         return
     fields = slice(position + _RECORD_HEADER_LENGTH, position + _RECORD_HEADER_LENGTH + _COPY.size)

@@ -7,7 +7,7 @@ nothing for long. A client may go before the answer comes: the answering ends th
 setup frame of the status stream is a whole question.
 
 Whether the caller may have what it asks for is decided here, by `service_api.access.permissions`: a caller that may not
-gets a `Refusal` instead, which says who may.
+gets a `Refusal` instead, which says who may. A request that is not valid, or fails, is answered with a `Refusal`, too.
 """
 
 from __future__ import annotations
@@ -77,7 +77,16 @@ def encode_other_cluster(refused: str) -> bytes:
     return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
 
 
+def encode_failure(reason: str) -> bytes:
+    """Make the frame that a caller gets whose request fails."""
+    refusal = Refusal(refused=printable_line(reason), advice=_FAILURE_ADVICE, is_failure=True)
+    return encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID)
+
+
 logger = structlog.get_logger()
+
+_FAILURE_ADVICE: Final = "the log of the member says more"
+_UNEXPECTED: Final = "the member could not make the answer (answer.failed)"
 
 
 class DocumentServer:
@@ -129,11 +138,18 @@ class DocumentServer:
         self._status_readers[connection] = None
         connection.hand_to(Answered(connection, "status", lambda: self._status_readers.pop(connection, None)))
         if asker.may(Permission.STATUS):
-            answer = encode_frame(self._make_status(), stream_id=STATUS_STREAM_ID)
+            answer = self._encode_status()
         else:
             self.audit.refused(Permission.STATUS, asker, describe_refusal(Permission.STATUS, asker.caller))
             answer = encode_refusal(Permission.STATUS, asker)
         connection.answer_and_close(answer)
+
+    def _encode_status(self) -> bytes:
+        try:
+            return encode_frame(self._make_status(), stream_id=STATUS_STREAM_ID)
+        except Exception:  # a request cannot stop a member with it
+            logger.exception("answer.failed", stream_id=STATUS_STREAM_ID)
+            return encode_failure(_UNEXPECTED)
 
 
 class DocumentRequest(InboundProtocol):
@@ -163,15 +179,16 @@ class DocumentRequest(InboundProtocol):
             super().data_received(data)
 
     def take(self, frames: Sequence[StreamFrame]) -> None:
-        """Take the request, and answer it.
-
-        Raises:
-            RemoteProtocolError: this is no request.
-        """
-        if frames:
-            self._connection.forget_deadline()
+        """Take the request, and answer it; one that is not valid, with the reason."""
+        if not frames:
+            return
+        self._connection.forget_deadline()
+        try:
             self._on_request(frames[0])
-            self._connection.accepted.admit()  # so many may ask at once, and no more
+        except RemoteProtocolError as error:
+            self._fail(str(error))
+            return
+        self._connection.accepted.admit()  # so many may ask at once, and no more
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Answer no more."""
@@ -209,12 +226,20 @@ class DocumentRequest(InboundProtocol):
                         return
                     transport.write(encode_frame(document, stream_id=self._stream_id))
         except ClusterError as error:
-            self._connection.refuse(str(error))
+            self._fail(str(error))
         except Exception:  # a request cannot stop a member with it
             logger.exception("answer.failed", stream_id=self._stream_id)
-            self._connection.refuse("no answer could be made")
+            self._fail(_UNEXPECTED)
         else:
             self._on_answered()
+
+    def _fail(self, reason: str) -> None:
+        """Say why there is no answer, and close."""
+        if self._connection.transport.is_closing():
+            return
+        self._connection.log_refused(reason)
+        self._connection.transport.write(encode_failure(reason))
+        self._on_answered()
 
     def _on_answered(self) -> None:
         """Close: all of the answer is written, and has to be read in time."""

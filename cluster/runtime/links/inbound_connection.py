@@ -145,9 +145,13 @@ class InboundConnection:
 
     def refuse(self, reason: str) -> None:
         """End the connection, and log why."""
+        self.log_refused(reason)
+        self.transport.abort()
+
+    def log_refused(self, reason: str) -> None:
+        """Log why a connection, or the request on it, is refused."""
         ids = {"peer_member_id": self.peer_id, "peername": self.transport.get_extra_info("peername")}
         self.accepted.log_ended("consensus_link.refused", reason, **ids)
-        self.transport.abort()
 
     def leave(self) -> None:
         """Forget the connection, which is lost."""

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from ...errors import RemoteProtocolError
+from ...errors import ConfigurationError, RemoteProtocolError
 
 RECORDING_LOG_FILE_NAME: Final = "recording.log"
 
@@ -54,6 +54,9 @@ MAX_ENTRY_LENGTH: Final = 4096
 """No entry is longer, its endpoint included. Source: Aeron `RecordingLog.MAX_ENTRY_LENGTH`."""
 
 CONSENSUS_MODULE_SERVICE_ID: Final = -1
+
+FORMER_TAG: Final = b"QUORATE"
+"""Where our part of a file began while the project had that name."""
 
 _ENTRY: Final = struct.Struct("<qqqqqii")
 _ENDPOINT_LENGTH: Final = struct.Struct("<i")
@@ -155,6 +158,7 @@ def read_slots(data: bytes) -> Iterator[RecordingLogEntry | int]:
 
     Raises:
         RemoteProtocolError: a slot that cannot be one, or with a wrong checksum; its index and position are named.
+        ConfigurationError: the file has the project's former tag.
     """
     position = entry_index = 0
     while position < len(data):
@@ -162,11 +166,25 @@ def read_slots(data: bytes) -> Iterator[RecordingLogEntry | int]:
         if slot is None:
             return
         length = slot.length if isinstance(slot, RecordingLogEntry) else slot
+        refuse_former_tag(RECORDING_LOG_FILE_NAME, data[position + _ENTRY.size : position + length])
         if not _is_explained(data[position : position + length].ljust(length, b"\0"), position, len(data)):
             raise RemoteProtocolError(f"recording log: entry_index={entry_index} position={position}: wrong checksum")
         yield slot
         position += length
         entry_index += 1
+
+
+def refuse_former_tag(file_name: str, part: bytes) -> None:
+    """Refuse a file whose part of ours begins with the tag of the project's former name: it is not damaged.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if part.startswith(FORMER_TAG):
+        raise ConfigurationError(
+            f"file={file_name} has the tag {FORMER_TAG.decode()}, which this project had before its first release, and "
+            "no Trimaran reads it: read the directory with the version that wrote it, or begin with a new one"
+        )
 
 
 def slot_length(entry_type: EntryType, endpoint_length: int) -> int:

@@ -14,7 +14,8 @@ from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.archive.errors import ArchiveError, CorruptionError
 from trimaran.archive.files.catalog import REDO_FILE_NAME, Catalog, read_catalog
 from trimaran.archive.files.edit_journal import Edit, EditKind, decode_edit
-from trimaran.archive.files.mark_file import MARK_FILE_NAME, read_archive_mark_file
+from trimaran.archive.files.mark_file import MARK_FILE_NAME
+from trimaran.archive.files.marks import ARCHIVE_MARKS, find_owner, read_mark_file
 from trimaran.archive.files.reader import Frame, FrameReader, MessageReader
 from trimaran.archive.files.segment_files import SegmentFiles
 from trimaran.archive.files.vector.scan import FrameScanner
@@ -153,10 +154,12 @@ def _mark_seeds() -> Iterator[bytes]:
 
 @target(_mark_seeds)
 def archive_mark_file(data: bytes) -> None:
-    """The mark file of an archive, and the error log in it."""
-    disk = disk_with({MARK_FILE_NAME: data})
+    """The mark file of an archive, the error log in it, and a link to one."""
+    disk = disk_with({MARK_FILE_NAME: data, "archive-mark.lnk": data})
+    owner = find_owner(DIRECTORY, ARCHIVE_MARKS, now_ms=1, file_system=disk)
+    expect(owner is not None and not owner.is_certain, "no link leads to a mark file there", owner=owner)
     try:
-        _, area = read_archive_mark_file(DIRECTORY, file_system=disk)
+        _, area = read_mark_file(DIRECTORY / MARK_FILE_NAME, ARCHIVE_MARKS, disk)
     except ArchiveError:
         return
     decode_errors(error_records(area))

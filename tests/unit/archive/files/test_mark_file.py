@@ -16,12 +16,8 @@ from tests.unit.archive.streams import DIRECTORY, extract_sample, failing, launc
 from tests.waiting import passes
 from trimaran.archive import ArchiveError, CorruptionError
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
-from trimaran.archive.files.mark_file import (
-    LIVENESS_TIMEOUT_MS,
-    MARK_FILE_NAME,
-    ArchiveInUseError,
-    ArchiveMarkFile,
-)
+from trimaran.archive.files.mark_file import MARK_FILE_NAME, ArchiveInUseError, ArchiveMarkFile
+from trimaran.archive.files.marks import LIVENESS_TIMEOUT_MS
 
 MARK = DIRECTORY / MARK_FILE_NAME
 NOW_MS = 1_700_000_000_000  # what the clock of `launch` shows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.unit.archive.net.server.test_replays import offer_all, payloads_of
 from tests.unit.archive.served import HOST, client_of, numbered, served_client, serving
@@ -168,3 +169,18 @@ async def test_merge_that_skips_a_chunk_would_be_seen(monkeypatch: pytest.Monkey
                 await offer_all(publication, [message])
         with pytest.raises(Exception, match="term offset"):
             await reading
+
+
+async def test_a_client_that_reads_logs_nothing() -> None:
+    """Without logging settings its program had debug lines on standard output: a library is silent."""
+    async with served_client() as (_, client):
+        with capture_logs() as logs:
+            async with client.record("c", stream_id=7) as publication:
+                replay = client.replay_merge(0)
+                reading = asyncio.ensure_future(payloads_of(replay))
+                await until(lambda: replay.is_live)
+                await offer_all(publication, numbered(3))
+            async with within(30):
+                await reading
+
+    assert [line for line in logs if line["event"].startswith("replay_merge")] == []

@@ -220,7 +220,7 @@ def test_a_member_that_runs_is_refused(single: Path, tmp_path: Path, name: str) 
     status, _, said = run(single, "--to", tmp_path / "node")
 
     assert status != 0
-    assert "still runs" in said
+    assert "in use" in said
 
 
 def test_a_target_that_is_there_is_refused_and_an_empty_one_taken(single: Path, tmp_path: Path) -> None:

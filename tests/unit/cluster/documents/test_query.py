@@ -182,8 +182,38 @@ async def test_a_connection_that_is_closed_without_a_word_says_so(end: Callable[
 
     assert (failure.outcome, failure.detail) == (
         Outcome.CLOSED,
-        "the connection was closed without an answer, as a member with TLS does that is asked in plain text",
+        "the connection was closed without an answer",
     )
+
+
+async def test_a_member_with_tls_that_is_asked_in_plain_text_is_told_apart() -> None:
+    """It closes; asked again as a TLS client would, it begins a handshake."""
+
+    class WithTls(Peer):
+        def data_received(self, data: bytes) -> None:
+            assert self._transport is not None
+            if data[0] == 0x16:
+                self._transport.write(b"\x16\x03\x03\x00\x02")
+            else:
+                self._transport.close()
+
+    server = await asyncio.get_running_loop().create_server(
+        lambda: WithTls(lambda transport: None, bytearray()), "127.0.0.1", 0
+    )
+    async with server:
+        failure = await failure_of(Listening(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", bytearray()))
+
+    assert failure.outcome is Outcome.CLOSED
+    assert "the member uses TLS" in failure.detail
+
+
+async def test_a_request_that_failed_in_the_member_says_why() -> None:
+    refusal = Refusal(refused="no answer could be made", advice="the log of the member says more", is_failure=True)
+    async with peer(says(encode_frame(refusal.model_dump_json().encode(), stream_id=REFUSAL_STREAM_ID))) as listening:
+        failure = await failure_of(listening)
+
+    assert failure.outcome is Outcome.FAILED
+    assert has_facts(failure.detail, refusal.refused, "log")
 
 
 @pytest.mark.parametrize(

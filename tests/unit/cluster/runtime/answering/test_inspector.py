@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -249,6 +250,17 @@ async def test_a_timer_of_one_of_several_services_has_that_services_id() -> None
     (timer,) = (await timers_of(leader)).timers
 
     assert (timer.service_id, timer.correlation_id) == (1, 7)
+
+
+async def test_a_timer_of_services_that_share_their_ids_is_every_services() -> None:
+    """The member ended the connection, and the command blamed TLS."""
+    leader = solo(service_count=2)
+    leader.ctx.config = replace(leader.ctx.config, shared_timer_ids=True)
+    leader.module.timers.schedule(-7, leader.timestamp)
+
+    (timer,) = (await timers_of(leader)).timers
+
+    assert (timer.service_id, timer.correlation_id) == (None, -7)
 
 
 async def test_the_longest_answer_fits_what_is_taken() -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trimaran.archive.files.marks import MARK_FILE_ERROR_LOG_LENGTH, MARK_FILE_HEADER_LENGTH
 from trimaran.cluster.runtime.files.error_log import DistinctError, ErrorLog, ErrorObservation, read_errors
 from trimaran.cluster.runtime.files.mark_file import (
-    MARK_FILE_ERROR_LOG_LENGTH,
-    MARK_FILE_HEADER_LENGTH,
     MARK_FILE_NAME,
     ClusterMarkFile,
 )

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.facts import has_facts
 from tests.places import AERON, ROOT
 from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
@@ -264,6 +265,27 @@ def test_recording_log_refuses_everything_after_a_failed_sync(tmp_path: Path) ->
     with pytest.raises(ClusterError, match="earlier write"):
         file.persist()
     file.close()
+
+
+@pytest.mark.parametrize("name", [RECORDING_LOG_FILE_NAME, NODE_STATE_FILE_NAME])
+def test_a_file_with_the_projects_former_tag_is_refused_and_not_called_damaged(tmp_path: Path, name: str) -> None:
+    disk, path = MemoryFileSystem(), Path("/") / name
+    if name == RECORDING_LOG_FILE_NAME:
+        file = RecordingLogFile.open(Path("/"), file_system=disk)
+        append_term(file, 0, 0)
+        file.persist()
+        file.close()
+        tagged_at = 48
+    else:
+        NodeStateFile.open(Path("/"), file_system=disk).close()
+        tagged_at = 64
+    disk.damage(path, tagged_at, b"QUORATE".ljust(12, b"\0") + b"crc!")
+
+    with pytest.raises(ConfigurationError) as caught:
+        (RecordingLogFile if name == RECORDING_LOG_FILE_NAME else NodeStateFile).open(Path("/"), file_system=disk)
+
+    assert has_facts(str(caught.value), f"file={name}", "QUORATE", "version")
+    assert "damage" not in str(caught.value)
 
 
 # node-state.dat
@@ -543,6 +565,9 @@ def test_directory_name_too_long_for_the_header_is_refused(tmp_path: Path) -> No
     class PretendingFileSystem(OsFileSystem):
         def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
             return super().open_file(tmp_path / path.name, create=create, writable=writable)
+
+        def list_directory(self, path: Path) -> list[str]:
+            return []
 
     with pytest.raises(ClusterError, match="header too long"):
         ClusterMarkFile.open(Path("d" * 9000), member_id=0, now_ms=1, file_system=PretendingFileSystem())

@@ -102,13 +102,15 @@ class Links:
         self.heard: list[MembersHeard] = []
         self.answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.requests: list[bytes] = []
+        self.failure: Exception | None = None
+        """What a status and `OTHER_STREAM_ID` raise."""
         self.gate = quiet_gate()
         self.links = MemberLinks(
             SETTINGS.model_copy(update={"member_id": member_id}),
             roster_at(member_id, peers or {ONE: NOWHERE, TWO: NOWHERE}),
             post=self._take,
             find_seeded=lambda: self.begins,
-            make_status=lambda: STATUS,
+            make_status=self._make_status,
             documents={
                 QUESTION_STREAM_ID: DocumentRow(self._answer, lambda request: Permission.INSPECTION),
                 OTHER_STREAM_ID: DocumentRow(answering_once(self._answer_once), lambda request: Permission.INSPECTION),
@@ -139,7 +141,14 @@ class Links:
             yield answer
 
     async def _answer_once(self, request: bytes) -> bytes:
+        if self.failure is not None:
+            raise self.failure
         return request[::-1]
+
+    def _make_status(self) -> bytes:
+        if self.failure is not None:
+            raise self.failure
+        return STATUS
 
     def dialled(self, member_id: MemberId) -> tuple[_Outbound, FakeTransport]:
         outbound, transport = _Outbound(self.links, member_id, asyncio.Future()), FakeTransport()

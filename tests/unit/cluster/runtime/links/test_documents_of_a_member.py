@@ -21,6 +21,7 @@ from tests.unit.cluster.runtime.links.linked import (
 from tests.waiting import until
 from trimaran.cluster.runtime.ground.activities import ActivityScope
 from trimaran.cluster.runtime.links.document_server import CONCURRENT_LIMIT, REQUEST_LIMIT_BYTES
+from trimaran.service_api import ClusterError
 from trimaran.service_api.access.identity import LOCAL_OPERATOR, Caller, CallerRole, Proof
 from trimaran.service_api.access.permissions import ADVICE
 from trimaran.service_api.cluster_id import ClusterId
@@ -240,11 +241,56 @@ async def test_whoever_asks_may_go_before_the_answer_comes() -> None:
     ],
     ids=["another setup frame", "another stream", "too long"],
 )
-async def test_what_is_no_question_is_refused(data: bytes, reason: str) -> None:
+async def test_what_is_no_question_is_refused_with_the_reason(data: bytes, reason: str) -> None:
     mine = Links()
 
     with capture_logs() as logs:
-        _, transport = mine.accepted(data)
+        inbound, transport = mine.accepted(data)
 
-    assert transport.is_aborted
+    refusal = refusal_in(transport.take_written())
+    assert refusal.refused.startswith(reason)
+    assert (transport.is_closing(), transport.is_aborted) == (True, False)
     assert [line["reason"].startswith(reason) for line in logs] == [True]
+    inbound.connection_lost(None)
+
+
+def refusal_in(data: bytes) -> Refusal:
+    (frame,) = FrameParser().feed(data)
+    assert frame.stream_id == REFUSAL_STREAM_ID
+    refusal = read_document(Refusal, frame.payload)
+    assert refusal.is_failure
+    return refusal
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(ClusterError("no such member"), "no such member"), (ValueError("secret"), "answer.failed")],
+)
+async def test_a_question_that_fails_in_the_member_is_answered_with_an_error(error: Exception, expected: str) -> None:
+    """The connection was ended without a word, and the caller guessed."""
+    mine = Links()
+    mine.failure = error
+    async with ActivityScope() as tasks:
+        mine.asked.tasks = tasks
+        with capture_logs() as logs:
+            inbound, transport = mine.accepted(question(stream_id=OTHER_STREAM_ID))
+            await until(lambda: transport.is_closing())
+
+    refusal = refusal_in(transport.take_written())
+    assert expected in refusal.refused
+    assert "secret" not in refusal.refused
+    assert not transport.is_aborted
+    assert logs
+    inbound.connection_lost(None)
+    assert mine.asked.request_count == 0
+
+
+async def test_a_status_that_cannot_be_made_is_answered_with_an_error() -> None:
+    mine = Links()
+    mine.failure = ValueError("of a field")
+    with capture_logs() as logs:
+        inbound, transport = mine.accepted(ASK)
+
+    assert "answer.failed" in refusal_in(transport.take_written()).refused
+    assert [line["event"] for line in logs] == ["answer.failed"]
+    inbound.connection_lost(None)
