@@ -63,7 +63,7 @@ QUICK: Final = {
     "where the log does not begin at 0, a complete snapshot stands in for what is missing": ("purge-too-much", 1),
     "all members know the same members at the same position": ("received-not-searched", 0),
     "a new member is a learner or a standby, with an id that no member had before": ("id-taken-again", 0),
-    "a change of the members waits until the one before is committed": ("two-changes-at-once", 5),
+    "a change of the members waits until the one before is committed": ("two-changes-at-once", 16),
     "a change of the members waits until its leader has committed an entry of its own term": (
         "change-before-own-entry",
         0,
