@@ -18,7 +18,7 @@ from typing import Final
 
 from ...service_api.errors import BackPressureError, ClusterError, ClusterTimeoutError, LocalProtocolError
 from ...service_api.types import NULL_VALUE, MemberId
-from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryResponse, write_question
+from ...service_api.wire.queries import RETRIABLE_QUERY_CODES, QueryCode, QueryResponse, write_query
 from ..config import ClientConfig, to_ns
 from ..errors import QueryRefusedError
 from .egress_adapter import ClientSessionState
@@ -280,7 +280,7 @@ class QueryTracker:
 
     def _encode(self, query: PendingQuery) -> bytes:
         session, options = self._session, query.options
-        return write_question(
+        return write_query(
             query.correlation_id,
             session.cluster_session_id,
             session.leadership_term_id,

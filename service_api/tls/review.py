@@ -68,7 +68,7 @@ class CertificateReview:
         chains = {each.chain for each in shown} - self._signed
         if not chains or not authorities:  # without a file of them the operating system's count
             return False
-        self._signed |= await asyncio.to_thread(_find_signed, chains, authorities, now)
+        self._signed |= await asyncio.get_running_loop().run_in_executor(None, _find_signed, chains, authorities, now)
         refused = [each for each in shown if each.chain not in self._signed]
         for each in refused:
             each.refusal = _UNSIGNED

@@ -99,7 +99,7 @@ QUERY_RESPONSE_OVERHEAD_BYTES = 128
 
 
 @dataclass(slots=True)
-class Question:
+class AskedQuery:
     """A query as a member takes it: the fields of `QueryRequest`, but for the term.
 
     Not frozen: making one that is frozen takes twice as long.
@@ -121,7 +121,7 @@ _RESPONSE_HEADER: Final = message_header(QueryResponse)
 _LENGTH: Final = struct.Struct("<I")
 _OK: Final = int(QueryCode.OK)
 
-QUESTION_HEADER: Final = int.from_bytes(MESSAGE_HEADER.pack(*_REQUEST_HEADER), "little", signed=True)
+QUERY_HEADER: Final = int.from_bytes(MESSAGE_HEADER.pack(*_REQUEST_HEADER), "little", signed=True)
 """The SBE header of a `QueryRequest`, as one number."""
 ANSWER_HEADER: Final = int.from_bytes(MESSAGE_HEADER.pack(*_RESPONSE_HEADER), "little", signed=True)
 """The SBE header of a `QueryResponse`, as one number."""
@@ -131,7 +131,7 @@ ANSWER_PAYLOAD_OFFSET: Final = HEADER_LENGTH + _RESPONSE.size + _LENGTH.size
 """In that frame."""
 
 
-def write_question(
+def write_query(
     correlation_id: int,
     cluster_session_id: int,
     leadership_term_id: int,
@@ -148,7 +148,7 @@ def write_question(
     return block + payload
 
 
-def read_question(message: bytes) -> Question:
+def read_query(message: bytes) -> AskedQuery:
     """Read a `QueryRequest`.
 
     Raises:
@@ -158,7 +158,7 @@ def read_question(message: bytes) -> Question:
         fields = _REQUEST.unpack_from(message)
         if fields[:4] == _REQUEST_HEADER and len(message) == _REQUEST.size + fields[-1]:
             *_, correlation_id, session_id, _, service_id, staleness_ns, min_log_position, timeout_ns, _ = fields
-            return Question(
+            return AskedQuery(
                 correlation_id,
                 session_id,
                 service_id,
@@ -168,7 +168,7 @@ def read_question(message: bytes) -> Question:
                 message[_REQUEST.size :],
             )
     request = QueryRequest.decode(message)
-    return Question(
+    return AskedQuery(
         request.correlation_id,
         request.cluster_session_id,
         request.service_id,
@@ -179,7 +179,7 @@ def read_question(message: bytes) -> Question:
     )
 
 
-def write_answer(question: Question, member_id: int, log_position: int, staleness_ns: int, payload: bytes) -> bytes:
+def write_answer(question: AskedQuery, member_id: int, log_position: int, staleness_ns: int, payload: bytes) -> bytes:
     """Write a `QueryResponse` of code OK."""
     ids = question.correlation_id, question.cluster_session_id, member_id
     block = _RESPONSE.pack(*_RESPONSE_HEADER, *ids, _OK, log_position, staleness_ns, 0)

@@ -50,7 +50,7 @@ class OnTheMachineOfWithTls(TlsStack):
 async def order(cluster: SystemCluster, operation: Operation, network: NetworkStack) -> None:
     """Run an operator's command; it ends with an exception unless it has done what it is for."""
     endpoints = {member_id: str(endpoint_of(cluster, member_id, "consensus")) for member_id in range(3)}
-    wanted = _Wanted(operation, None, None, None, None, None)
+    wanted = _Wanted(operation, *[None] * 8)
     asked = AskedCluster(endpoints, NULL_CLUSTER_ID, network)
     await _carry_out(wanted, asked, patient(TIMEOUT_S), OutputFormat.JSONL)
 

@@ -28,7 +28,7 @@ from ....service_api.wire.frame import (
     unpack_header,
 )
 from ....service_api.wire.link_frames import SetupFrame
-from ....service_api.wire.queries import QUESTION_HEADER, read_question
+from ....service_api.wire.queries import QUERY_HEADER, read_query
 from ....service_api.wire.session_frame import PAYLOAD_OFFSET, SessionField
 from ....service_api.wire.stream import MessageAssembler
 from ..watching.stage_watch import StageWatch
@@ -303,14 +303,14 @@ class IngressBytes(asyncio.BufferedProtocol):
         while end - offset >= PAYLOAD_OFFSET:
             frame_length, kind, message_header = unpack(buffer, offset)
             if (
-                message_header != QUESTION_HEADER
+                message_header != QUERY_HEADER
                 or kind != UNFRAGMENTED_DATA
                 or not HEADER_LENGTH <= frame_length <= frame_limit
                 or offset + align(frame_length) > end
                 or is_other_cluster(meant_cluster_id, ingress.find_cluster_id(), whole=ingress.whole_cluster_id)
             ):
                 break
-            question = read_question(bytes(buffer[offset + HEADER_LENGTH : offset + frame_length]))
+            question = read_query(bytes(buffer[offset + HEADER_LENGTH : offset + frame_length]))
             ingress.owner.on_query(self.connection_id, question)
             offset += align(frame_length)
         return offset

@@ -11,7 +11,7 @@ from ....service_api.access.permissions import Permission, describe_refusal
 from ....service_api.authenticator import CREDENTIALS_LIMIT_BYTES
 from ....service_api.cluster_id import describe_other_cluster, is_other_cluster
 from ....service_api.wire.message import MESSAGE_HEADER_LENGTH, Message, peek_header, registry_key
-from ....service_api.wire.queries import QueryRequest, read_question
+from ....service_api.wire.queries import QueryRequest, read_query
 from ....service_api.wire.request import REQUEST_BLOCK_LENGTH
 from ....service_api.wire.session import (
     SESSION_HEADER_LENGTH,
@@ -91,7 +91,7 @@ def _on_session_message(connection: ConnectionLife, encoded: bytes) -> None:
 
 
 def _on_query(connection: ConnectionLife, encoded: bytes) -> None:
-    connection.ingress.owner.on_query(connection.connection_id, read_question(encoded))
+    connection.ingress.owner.on_query(connection.connection_id, read_query(encoded))
 
 
 def _on_admin_request(connection: ConnectionLife, encoded: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ....service_api.types import ClusterSessionId
-from ....service_api.wire.queries import Question
+from ....service_api.wire.queries import AskedQuery
 from ...core.log.log_publisher import LogPublisher
 
 
@@ -35,7 +35,7 @@ class IngressOwner(Protocol):
     def disconnect_egress(self, session_id: ClusterSessionId) -> None:
         """Send no egress of a session any more: its connection is gone."""
 
-    def on_query(self, connection_id: int, question: Question) -> None:
+    def on_query(self, connection_id: int, question: AskedQuery) -> None:
         """Take a query; it is answered on its connection."""
 
     def schedule_flush(self) -> None:

@@ -32,7 +32,7 @@ from ....service_api import (
 )
 from ....service_api.types import ClusterSessionId
 from ....service_api.wire.pieces import CATCHUP_DELIVERY_BYTES, FOLLOWER_DELIVERY_BYTES, LEADER_DELIVERY_BYTES
-from ....service_api.wire.queries import Question
+from ....service_api.wire.queries import AskedQuery
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.consensus_module import ConsensusModule
@@ -348,7 +348,7 @@ class ConsensusModuleAgent:
         """Now, for log entries."""
         return self._ctx.cluster_clock.stamp(self.monotonic_ns())
 
-    def on_query(self, connection_id: int, question: Question) -> None:
+    def on_query(self, connection_id: int, question: AskedQuery) -> None:
         """Take a query; it is answered on its connection.
 
         Its session may have been shown just before, in the same write: a client asks again on a new connection.

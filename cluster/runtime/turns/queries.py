@@ -27,7 +27,7 @@ import structlog
 
 from ....service_api.types import EGRESS_STREAM_ID, MemberId
 from ....service_api.wire.frame import encode_message
-from ....service_api.wire.queries import QueryCode, QueryRequest, QueryResponse, Question, write_answer
+from ....service_api.wire.queries import AskedQuery, QueryCode, QueryRequest, QueryResponse, write_answer
 from ...core import effects as fx
 from ...core import events as ev
 from ...core.consensus_module import ConsensusModule
@@ -91,7 +91,7 @@ class _Query:
 
     number: int
     connection_id: int
-    question: Question
+    question: AskedQuery
     arrived_ns: int
     deadline_ns: int
     read_position: int = 0
@@ -168,7 +168,7 @@ class QueryHandler:
 
     # --- inputs
 
-    def on_query(self, connection_id: int, question: Question) -> None:
+    def on_query(self, connection_id: int, question: AskedQuery) -> None:
         """Take a query that a connection has brought, or say at once why not."""
         now_ns = self._monotonic_ns()
         wait_ns = min(max(question.timeout_ns, 0), _LONGEST_WAIT_NS)

@@ -157,7 +157,7 @@ def archive_mark_file(data: bytes) -> None:
     """The mark file of an archive, the error log in it, and a link to one."""
     disk = disk_with({MARK_FILE_NAME: data, "archive-mark.lnk": data})
     owner = find_owner(DIRECTORY, ARCHIVE_MARKS, now_ms=1, file_system=disk)
-    expect(owner is not None and not owner.is_certain, "no link leads to a mark file there", owner=owner)
+    expect(owner is not None, "a process may run where a mark file or a link says so", owner=owner)
     try:
         _, area = read_mark_file(DIRECTORY / MARK_FILE_NAME, ARCHIVE_MARKS, disk)
     except ArchiveError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trimaran.cluster.core.log.log_buffer import LogBuffer
 from trimaran.cluster.core.log.log_publisher import LogPublisher
 from trimaran.service_api.types import ClusterSessionId
-from trimaran.service_api.wire.queries import Question
+from trimaran.service_api.wire.queries import AskedQuery
 
 
 class FakeIngressOwner:
@@ -20,7 +20,7 @@ class FakeIngressOwner:
         self.make_publisher()
         self.window_bytes = window_bytes
         self.posted: list[object] = []
-        self.queries: list[tuple[int, Question]] = []
+        self.queries: list[tuple[int, AskedQuery]] = []
         self.flush_count = 0
         self.now_ns = 1_000
         self.disconnected: list[ClusterSessionId] = []
@@ -58,7 +58,7 @@ class FakeIngressOwner:
     def disconnect_egress(self, session_id: ClusterSessionId) -> None:
         self.disconnected.append(session_id)
 
-    def on_query(self, connection_id: int, question: Question) -> None:
+    def on_query(self, connection_id: int, question: AskedQuery) -> None:
         self.queries.append((connection_id, question))
 
     def schedule_flush(self) -> None:

@@ -10,13 +10,13 @@ from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
 from trimaran.service_api.wire.queries import (
     ANSWER_HEADER,
+    AskedQuery,
     QueryCode,
     QueryRequest,
     QueryResponse,
-    Question,
-    read_question,
+    read_query,
     write_answer,
-    write_question,
+    write_query,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -40,11 +40,11 @@ def model(asked: tuple[int, int, int, int, int | None, int, int, bytes] = ASKED)
 
 @given(st.tuples(INT64, INT64, INT64, INT32, st.none() | st.integers(0, 1 << 62), INT64, INT64, st.binary(max_size=99)))
 def test_a_query_is_the_one_of_the_model(asked: tuple[int, int, int, int, int | None, int, int, bytes]) -> None:
-    message = write_question(*asked)
+    message = write_query(*asked)
 
     assert message == model(asked).encode()
     correlation_id, session_id, _, *rest = asked
-    assert read_question(message) == Question(CorrelationId(correlation_id), ClusterSessionId(session_id), *rest)  # type: ignore[arg-type]  # the rest of the tuple
+    assert read_query(message) == AskedQuery(CorrelationId(correlation_id), ClusterSessionId(session_id), *rest)  # type: ignore[arg-type]  # the rest of the tuple
 
 
 def test_a_query_with_a_longer_block_or_more_behind_it_is_read_as_by_the_model() -> None:
@@ -59,20 +59,20 @@ def test_a_query_with_a_longer_block_or_more_behind_it_is_read_as_by_the_model()
     )
 
     for later in (longer, message + b"more"):
-        assert read_question(later) == Question(CorrelationId(5), ClusterSessionId(7), -1, None, 640, 1_000, b"key")
+        assert read_query(later) == AskedQuery(CorrelationId(5), ClusterSessionId(7), -1, None, 640, 1_000, b"key")
 
 
 @pytest.mark.parametrize("length", [0, 7, 8, 40, 59, 62])
 def test_a_query_that_is_cut_short_is_refused(length: int) -> None:
     with pytest.raises(RemoteProtocolError):
-        read_question(model().encode()[:length])
+        read_query(model().encode()[:length])
 
 
 @given(INT64, INT64, INT32, INT64, INT64, st.binary(max_size=99))
 def test_an_answer_is_the_one_of_the_model(
     correlation_id: int, session_id: int, member_id: int, position: int, staleness_ns: int, payload: bytes
 ) -> None:
-    question = Question(CorrelationId(correlation_id), ClusterSessionId(session_id), 0, None, 0, 0, b"")
+    question = AskedQuery(CorrelationId(correlation_id), ClusterSessionId(session_id), 0, None, 0, 0, b"")
 
     message = write_answer(question, member_id, position, staleness_ns, payload)
 

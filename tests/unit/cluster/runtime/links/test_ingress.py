@@ -50,7 +50,7 @@ from trimaran.service_api.wire.frame import (
     unpack_header,
 )
 from trimaran.service_api.wire.link_frames import SetupFrame
-from trimaran.service_api.wire.queries import QueryRequest, Question, write_question
+from trimaran.service_api.wire.queries import AskedQuery, QueryRequest, write_query
 from trimaran.service_api.wire.request import REQUEST_HEADER, REQUEST_MESSAGE
 from trimaran.service_api.wire.session import (
     NULL_CORRELATION_ID,
@@ -723,7 +723,7 @@ def test_queries_are_handed_over_and_are_in_no_log(owner: FakeIngressOwner, leng
     owner.publisher = None
     client.send(encode_message(query.encode(), stream_id=INGRESS_STREAM_ID, mtu_length=CLIENT_MTU))
 
-    asked = Question(CorrelationId(5), ClusterSessionId(SESSION), -1, None, 0, 1, bytes(length))
+    asked = AskedQuery(CorrelationId(5), ClusterSessionId(SESSION), -1, None, 0, 1, bytes(length))
     assert owner.queries == [(client.connection.connection_id, asked)] * 2
     assert owner.log_buffer.append_position == 0
     assert owner.posted == []
@@ -735,7 +735,7 @@ def test_queries_among_messages_are_taken_in_their_order_however_they_are_cut(
     client = Client(ingress)
     asked = [
         encode_message(
-            write_question(number, SESSION, TERM, 0, None, 0, 1, b"?" * number),
+            write_query(number, SESSION, TERM, 0, None, 0, 1, b"?" * number),
             stream_id=INGRESS_STREAM_ID,
             mtu_length=CLIENT_MTU,
         )

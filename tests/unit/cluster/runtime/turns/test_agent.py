@@ -37,7 +37,7 @@ from trimaran.cluster.service.bounded_log_adapter import BoundedLogAdapter
 from trimaran.service_api import NodeTerminatedError
 from trimaran.service_api.access.rights import Rights
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId, TermId
-from trimaran.service_api.wire.queries import Question
+from trimaran.service_api.wire.queries import AskedQuery
 
 ONE = MemberId(1)
 HELLO = StopCatchup(leadership_term_id=TermId(0), follower_member_id=ONE)
@@ -630,7 +630,7 @@ async def test_what_was_posted_at_once_comes_after_what_clients_did_before(rig: 
 
 async def test_query_comes_after_the_proof_that_came_with_it(rig: Rig) -> None:
     """Or a client that comes back is refused what it asks in the same write, each time that it comes back."""
-    question = Question(CorrelationId(1), ClusterSessionId(3), -1, None, 0, 1, b"")
+    question = AskedQuery(CorrelationId(1), ClusterSessionId(3), -1, None, 0, 1, b"")
     rig.agent.post_soon("proof")
     rig.agent.on_query(7, question)
 

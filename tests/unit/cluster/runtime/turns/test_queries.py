@@ -17,7 +17,7 @@ from trimaran.cluster.core.vocabulary.reason import Reason, ReasonKind
 from trimaran.cluster.runtime.turns.queries import QueryHandler
 from trimaran.service_api.authorisation import AllowAll, AuthorisationService, DenyAll
 from trimaran.service_api.types import ClusterSessionId, CorrelationId, MemberId
-from trimaran.service_api.wire.queries import QueryCode, QueryResponse, Question
+from trimaran.service_api.wire.queries import AskedQuery, QueryCode, QueryResponse
 from trimaran.service_api.wire.stream import FrameParser, MessageAssembler
 
 MS = 1_000_000
@@ -124,7 +124,7 @@ class Rig:
     ) -> None:
         self.desk.on_query(
             CONNECTION,
-            Question(
+            AskedQuery(
                 correlation_id=CorrelationId(correlation_id),
                 cluster_session_id=session_id,
                 service_id=service_id,
