@@ -41,6 +41,7 @@ OTHERS: Final = {
     "archive/spark/streaming/stream_cut.py": "scans for the end of a batch",
     "archive/tool/selection.py": "recordings by id, in any archive",
     "cluster/operating/backup/shipping.py": "names the segments that it puts into a store",
+    "cluster/operating/backup/shortening.py": "names the segments that a shorter backup is without",
     "cluster/cli/recovery_plan.py": "judges the end of the log as a start does",
     "cluster/core/log/recording_log.py": "the recording log of a running member",
     "cluster/operating/export_aeron/foreign_entries.py": "blocks of whole frames to rewrite",
