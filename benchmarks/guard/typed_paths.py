@@ -1,19 +1,17 @@
 """The paths of a typed command on a member: from a request in the log to the reply in the buffer of its session.
 
-The commands are the simplest one, with an int and one write to a dict of the state, and a put of the key-value service.
-A chunk is delivered at once.
+The command is the simplest one, with an int and one write to a dict of the state. A chunk is delivered at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...cluster.service.agent import ClusteredServiceAgent
 from ...cluster.service.double_execution import DoubledService
 from ...cluster.service.kept_snapshot import run_without_waiting
 from ...service_api import ClusteredService
-from ...service_api.ready_made.kv import KvService, PutKey
 from ...service_api.typed import Command, Context, TypedService, handles, state
 from ...service_api.typed.codec import MessageCodec, ValueCodec
 from ...service_api.types import ClusterSessionId, CorrelationId, MemberId, TimeUnit
@@ -52,23 +50,12 @@ class _Outlet:
 def make_typed_paths() -> Mapping[str, Callable[[], ChunkPath]]:
     """The paths by name; see `make_paths`."""
     return {
-        "typed_request": lambda: _deliver(Amounts(), _AMOUNTS),
-        "doubled_request": lambda: _deliver(DoubledService(Amounts(), Amounts), _AMOUNTS),
-        "kv_put": lambda: _deliver(_ShortKv(), _PUTS),
+        "typed_request": lambda: _deliver(Amounts()),
+        "doubled_request": lambda: _deliver(DoubledService(Amounts(), Amounts)),
     }
 
 
-_AMOUNTS: Final = [Put(n) for n in range(1_000, 1_000 + CHUNK_MESSAGES)]
-_PUTS: Final = [PutKey(b"key-%d" % (n & 255), b"value-%d" % n) for n in range(1_000, 1_000 + CHUNK_MESSAGES)]
-
-
-class _ShortKv(KvService, name="kv"):
-    """Its history is full soon, as that of each store that is used is."""
-
-    history_limit = 2 * CHUNK_MESSAGES
-
-
-def _deliver(service: ClusteredService, commands: Sequence[Command[int]]) -> ChunkPath:
+def _deliver(service: ClusteredService) -> ChunkPath:
     module: Any = QuietModule()  # the rest of its methods is for entries that do not occur here
     agent = ClusteredServiceAgent(
         [service], module, member_id=MemberId(0), time_unit=TimeUnit.MILLIS, max_payload_length=1 << 20
@@ -87,9 +74,9 @@ def _deliver(service: ClusteredService, commands: Sequence[Command[int]]) -> Chu
         )
     )
     agent.leave_messages()
-    codec = MessageCodec(type(commands[0]), ValueCodec[int](int, "reply").schema)
+    codec = MessageCodec(Put, ValueCodec[int](int, "reply").schema)
     header = codec.header(PayloadKind.COMMAND)
-    payloads = [memoryview(header + codec.encode(each)) for each in commands]
+    payloads = [memoryview(header + codec.encode(Put(n))) for n in range(1_000, 1_000 + CHUNK_MESSAGES)]
     session, on_request = agent.sessions[_SESSION], agent.requests.on_request
     sequence = 0
 

@@ -14,7 +14,7 @@ from trimaran.cluster.cli.shared.examples import examples_directory
 
 @pytest.mark.slow
 def test_members_by_name_come_and_go_as_the_page_says(tmp_path: Path) -> None:
-    environment = {"PORT": str(find_base_ports(1)[0]), "TRIMARAN_SERVICE_DIR": str(examples_directory())}
+    port, service_dir = str(find_base_ports(1)[0]), str(examples_directory())
 
-    for step in run_guide(ROOT / "docs" / "deploying.md", tmp_path, **environment):
+    for step in run_guide(ROOT / "docs" / "deploying.md", tmp_path, PORT=port, TRIMARAN_SERVICE_DIR=service_dir):
         step.check()

@@ -67,7 +67,7 @@ class Proxy:
     def challenge(self, encoded_challenge: bytes) -> bool:
         raise AssertionError("nobody is challenged")
 
-    def authenticate(self, encoded_principal: bytes) -> bool:
+    def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
         self.principals.append(encoded_principal)
         return True
 

@@ -207,6 +207,7 @@ def test_stale_query_that_is_refused_is_asked_of_another_member_at_once() -> Non
 
     assert {first, second, third} == {0, 1, 2}
     assert (nobody, len(asking.asked())) == ([], 1)
+    assert query.refusals is not None
     assert query.refusals[MemberId(second)] == "BUSY: because"
 
 

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tests.facts import has_facts
 from trimaran.archive.tool.output import EXIT_OK, EXIT_UNHEALTHY, EXIT_USAGE

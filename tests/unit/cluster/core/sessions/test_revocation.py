@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -349,7 +350,7 @@ def test_authenticator_cannot_name_a_proof_that_is_reserved_or_breaks_the_channe
 # --- an operator closes sessions
 
 
-def select(asker: int = 1, **selection: object) -> ev.ActionRequested:
+def select(asker: int = 1, **selection: Any) -> ev.ActionRequested:
     return ev.ActionRequested(
         asker,
         ControlToggle.CLOSE_SESSIONS,
@@ -389,7 +390,7 @@ def three_clients() -> Solo:
     ],
 )
 def test_operator_closes_a_session_or_all_of_a_principal_or_an_address(
-    selection: dict[str, object], expected: list[int]
+    selection: dict[str, Any], expected: list[int]
 ) -> None:
     solo = three_clients()
 

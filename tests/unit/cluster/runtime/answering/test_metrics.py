@@ -238,7 +238,7 @@ def test_an_election_for_a_hand_over_is_by_no_fault(small: SmallCluster) -> None
     """Issue 44 §2: an upgrade of all members, one at a time, was an alert."""
     before = small.leader
     assert before.node is not None
-    before.node.agent.post(ev.TransferRequested(None, None))
+    before.node.agent.post(ev.TransferRequested(1, None))
     small.wait(lambda: small.cluster.leader() not in (None, before))
     small.wait(small.is_at_rest)
 

@@ -210,7 +210,7 @@ def test_what_a_client_says_of_itself_is_cut_and_moves_no_cursor() -> None:
         client_version=(0 << 16) | (3 << 8) | 1,
     )
 
-    client = SessionClient.of(session, None)
+    client = SessionClient.of(session, "-")
 
     assert (client.principal, client.address, client.client_version) == ("ann?[31m", "-", "0.3.1")
     assert client.client_info == ("?[31m" + "x" * 300)[:CLIENT_INFO_LIMIT]

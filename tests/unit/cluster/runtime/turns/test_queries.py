@@ -234,7 +234,7 @@ async def test_queries_that_wait_for_their_turn_are_refused_when_an_election_beg
         rig.ask(number)
 
     rig.confirm(40)
-    rig.desk.on_election_started(fx.ElectionStarted("a higher term"))
+    rig.desk.on_election_started(ELECTION)
     await passes(3)
 
     codes = rig.codes()
