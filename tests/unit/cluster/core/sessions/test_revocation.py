@@ -354,7 +354,7 @@ def select(asker: int = 1, **selection: Any) -> ev.ActionRequested:
     return ev.ActionRequested(
         asker,
         ControlToggle.CLOSE_SESSIONS,
-        sessions=SessionSelection(**selection),  # type: ignore[arg-type]
+        sessions=SessionSelection(**selection),
     )
 
 
