@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from tests.unit.cluster.subscriptions.test_subscription import Echo, made, request_many
-from tests.waiting import patient
 from trimaran.archive.files.reader import RecordedMessage
 from trimaran.cluster.cli.shared.cluster_log import ClusterLog, tail_batches
 from trimaran.cluster.subscriptions import PositionBeyondEndError, ServedBy, SubscriptionTimeoutError
@@ -24,7 +23,7 @@ def batches_of(
     source = memory.subscribe(served_by=ServedBy.LEADER)._source
 
     def log_from(start: Beginning) -> ClusterLog:
-        return ClusterLog(source, start, timeout_s=patient(5), is_followed=is_followed)
+        return ClusterLog(source, start, timeout_s=5, is_followed=is_followed)
 
     return tail_batches(log_from, count, begin=begin, is_followed=is_followed)
 
