@@ -15,6 +15,7 @@ import pytest
 
 import trimaran
 from trimaran import ClusterError, RequestIndeterminateError, ServiceError
+from trimaran.archive.files.marks import MarkOwner
 from trimaran.cluster.documents.query import Outcome
 
 OPTIONAL = {"hypothesis", "pyspark", "duckdb", "numpy", "pyarrow", "pandas", "fsspec", "s3fs", "jinja2", "altair"}
@@ -29,6 +30,7 @@ SAMPLES = {
     "Sequence[str]": ["10.0.0.1:9000"],
     "list[Any]": ["kv", "queue"],
     "Path": Path("data/node-0"),
+    "MarkOwner": MarkOwner(Path("data/node-0/cluster/cluster-mark.dat"), 4711, 80, "stop it first", is_locked=True),
     "Outcome": Outcome.TIMED_OUT,
     "asyncio.Future[bytes] | None": None,
 }
