@@ -191,7 +191,7 @@ def test_ready_made_clients_have_batches_of_what_is_written_most() -> None:
 def test_the_batch_of_the_page_does_what_the_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "typed-services.md").read_text(), flags=re.DOTALL)
     (tmp_path / "page.py").write_text("\n\n".join(code))
-    page = runpy.run_path(str(tmp_path / "page.py"))
+    page = runpy.run_path(str(tmp_path / "page.py"), run_name="typed_services_page")  # others run it, too
     with MemoryCluster(page["Bank"]) as memory:
 
         async def test() -> None:
