@@ -11,6 +11,7 @@ from typing import Final
 from tests.unit.cluster.testing.simulation.small_cluster import QUICK, SmallCluster, small_cluster
 from tests.unit.cluster.testing.simulation.test_snapshots import Keeper
 from trimaran.archive.config import ArchiveConfig
+from trimaran.archive.disk.file_system import opened, read_fully
 from trimaran.archive.disk.memory_file_system import MemoryFileSystem
 from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.operating.backup.agent import BackupAgent
@@ -133,7 +134,9 @@ def _read(archive: object, recording_id: int, first: int, last: int) -> bytes:
     found = archive.descriptor(recording_id)  # type: ignore[attr-defined]  # an Archive
     base = found.segment_base_position(first)
     path = archive.directory / found.segment_file_name(base)  # type: ignore[attr-defined]
-    return bytes(archive._file_system.content(path)[first - base : last - base])  # type: ignore[attr-defined]
+    disk = archive._file_system  # type: ignore[attr-defined]  # as above
+    with opened(disk, path) as handle:
+        return read_fully(disk, handle, last - first, first - base)
 
 
 def endpoints_of(member: Member) -> MemberEndpoints:
