@@ -310,7 +310,7 @@ class Recording:
             files.file_system.close_file(segment.handle)
         ready, self._next.ready = self._next.ready, None
         if ready is not None:
-            await asyncio.get_running_loop().run_in_executor(None, files.discard, ready)
+            await self._discard(ready)
         if self._commit.worker is not None:
             self._commit.worker.close()
 
@@ -662,9 +662,13 @@ class Recording:
             if offset == files.segment_length_bytes and self._wants(base_position):
                 self._next.ready = segment
             else:
-                with suppress(OSError):  # the next start removes it
-                    await loop.run_in_executor(None, files.discard, segment)
+                await self._discard(segment)
         self._next.task = None
+
+    async def _discard(self, prepared: Segment) -> None:
+        """Remove a prepared segment that is not needed; where that fails, the next start removes it."""
+        with suppress(OSError):
+            await asyncio.get_running_loop().run_in_executor(None, self._context.files.discard, prepared)
 
     def _wants(self, base_position: int) -> bool:
         """Whether the segment at `base_position` is still the next one."""

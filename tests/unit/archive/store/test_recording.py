@@ -520,13 +520,16 @@ def failing_close(handle: int) -> None:
     raise OSError(errno.EDQUOT, "disk quota exceeded")
 
 
-async def test_prepared_segment_that_cannot_be_removed_is_no_obstacle_to_a_release() -> None:
+@pytest.mark.parametrize("is_ready", [False, True])
+async def test_prepared_segment_that_cannot_be_removed_is_no_obstacle_to_a_release(is_ready: bool) -> None:
     disk = MemoryFileSystem()
     archive = await launch(disk)
     recording = await archive.start_recording(stream_id=100, session_id=7, channel="c", source_identity="s")
     for chunk in StreamBuilder().fill_to(TERM_LENGTH // 2 + 3200):
         recording.append(chunk)
     await until(lambda: any(name.endswith(".zero") for name in disk.list_directory(DIRECTORY)))
+    if is_ready:
+        await until(lambda: recording._next.ready is not None)
 
     disk.on_operation = failing(OSError(errno.EIO, "input/output error"), "remove", "pwrite")
     await recording.release()

@@ -65,6 +65,7 @@ OUTSIDE_SEAM: Final = "service_api/tls/outside.py"
 """Dials servers that are none of the cluster's."""
 MAKERS_OF_CONTEXTS: Final = {
     "service_api/tls/credentials.py": ["ssl"],
+    "service_api/tls/hello.py": ["ssl"],
     "service_api/tls/stack.py": ["socket", "ssl"],
 }
 """These give the seam what it encrypts with; of `socket` they name the type that it returns."""
