@@ -49,6 +49,7 @@ EXCEPTIONS: Final[dict[str, dict[str, str]]] = {
         "fuzz/test_findings.py:test_archive_that_answers_with_another_kind_of_message_is_given_up": "as there",
         "upgrade/counting_client.py:run": "it runs with an older version, which has no tests/waiting.py",
         "test_docstring_examples.py:run_client": "virtual time: the members are in memory",
+        "unit/cluster/cli/shared/test_cluster_log.py:batches_of": "virtual time: the members are in memory",
         "unit/client/groups/test_grouped_client.py:"
         "test_the_limit_of_a_call_holds_for_the_session_that_it_opens": "the subject: it must be spent",
         "unit/client/protocol/test_protocol.py:test_failed_dials_are_repeated_with_a_bounded_back_off": "a fake clock",
