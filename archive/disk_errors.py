@@ -57,7 +57,7 @@ class StoreFailure(OSError):
         super().__init__(number, words, url)
         self.advice: Final = advice
         self.is_unreachable: Final = is_unreachable
-        """Whether no store answered: what was asked may be right."""
+        """True if no store answered: the request may be valid."""
 
     def __str__(self) -> str:
         return f"the store {'does not answer' if self.is_unreachable else 'refused'}: {self.told}"
@@ -69,7 +69,7 @@ class StoreFailure(OSError):
 
 
 def store_failure_of(error: BaseException) -> StoreFailure | None:
-    """Return the failure of a store that an error was made of; None where there is none."""
+    """Return the failure of a store that an error was made of; None if no store is behind it."""
     at: BaseException | None = error
     while at is not None and not isinstance(at, StoreFailure):
         at = at.__cause__

@@ -121,7 +121,7 @@ _REFUSAL_NUMBERS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errn
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether an error says that a disk of this machine refused: what was to be kept is not kept.
+    """Return True if an error says that a disk of this machine refused: the data is not kept.
 
     Files and sockets share their errors, so an `OSError` counts only with a number that no socket gives.
     """

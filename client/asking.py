@@ -48,7 +48,7 @@ async def query(
     return outcome
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=64, typed=True)
 def _make_options(
     max_staleness_s: float | None,
     min_log_position: int,

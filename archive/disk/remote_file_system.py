@@ -35,7 +35,7 @@ _UNREACHABLE: Final = {
     "ServiceRequestError",
     "ServiceResponseError",
 }
-"""Of aiohttp, botocore, fsspec and Azure."""
+"""Time-out errors of aiohttp, botocore, fsspec and Azure."""
 _DENIED: Final = {"ClientAuthenticationError", "NoCredentialsError", "PartialCredentialsError", "RefreshError"}
 _UNREACHABLE_ADVICE: Final = (
     "check that the store runs, its address (AWS_ENDPOINT_URL_S3 where it is not Amazon's) and the network"

@@ -51,7 +51,7 @@ _DISK: Final = OsFileSystem()
 
 
 class MarkHeader(Protocol):
-    """What the headers of all mark files have."""
+    """The fields that the headers of all mark files share."""
 
     @property
     def version(self) -> int:
@@ -116,7 +116,7 @@ class MarkOwner:
     """How long ago it gave its last sign of life; None where it cannot be told."""
     advice: str
     is_locked: bool = False
-    """Whether it holds the lock of the mark file, as ours do."""
+    """True if it holds the lock of the mark file, as our processes do."""
     is_certain: bool = True
     """False where nobody can tell whether there is such a process."""
 
@@ -143,7 +143,7 @@ def with_message_header(data: bytes, schema_id: int) -> tuple[bytes, bool]:
 
 
 def is_old_mark(path: Path, file_system: FileSystem = _DISK) -> bool:
-    """Whether a mark file has the older layout, which Aeron up to 1.46 reads and writes.
+    """Return True if a mark file has the older layout, which Aeron up to 1.46 reads and writes.
 
     Raises:
         OSError: the disk refused.
@@ -317,7 +317,7 @@ def _try_lock(handle: int, file_system: FileSystem) -> bool | None:
 
 
 def _is_ours(header: MarkHeader) -> bool:
-    """Whether one of ours wrote it, in one piece: Aeron names its media driver, and writes the version last."""
+    """Return True if our process wrote the whole header: Aeron names its media driver, and writes the version last."""
     return header.version > 0 and not header.aeron_directory
 
 

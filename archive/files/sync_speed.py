@@ -13,7 +13,7 @@ PROBE_FILE_NAME: Final = "trimaran-sync-probe.tmp"
 """The file that is written, and removed at the end; one that a killed process left is replaced."""
 
 BLOCK_BYTES: Final = 4096
-"""What is written before each sync: a small batch of messages."""
+"""Bytes written before each sync: a small batch of messages."""
 
 _PROBE_BYTES: Final = 16 << 20
 _STEP_BYTES: Final = 1 << 20

@@ -137,7 +137,7 @@ class StoredPart(DocumentPart):
     file_length: _FileLength
     """How long the file is in a directory; zeros stand for the rest."""
     sha256: Sha256Line
-    """Of all objects together."""
+    """Length of all objects together."""
     cuts: Annotated[tuple[_FileLength, ...], AfterValidator(_check_cuts)] = ()
     """Where its objects begin but for the first, counted from `base_position`: each goes on where the last one ends."""
 

@@ -57,7 +57,7 @@ ABSENT: Final = "-"
 """What a table shows where there is no value."""
 
 _SUBJECT: Final[ContextVar[tuple[str, Mapping[str, Any]]]] = ContextVar("subject", default=("", {}))
-"""What the output is about, where a command does one thing after the other."""
+"""The subject of the output, in a command that does one thing after the other."""
 
 _DURATIONS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
 

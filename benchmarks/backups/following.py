@@ -67,7 +67,7 @@ class Sampled:
     backup_ages: list[float] = field(default_factory=list)
     store_ages: list[float] = field(default_factory=list)
     copies: list[StoreStatus] = field(default_factory=list)
-    """What the store's status said each time."""
+    """The store's status at each look."""
 
     def age_of(self, position: int) -> float:
         """For how long the leader has had committed more than `position`, by the newest sample."""

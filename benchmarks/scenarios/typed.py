@@ -32,7 +32,7 @@ _CASES: Final[dict[str, Mapping[str, Any]]] = {
     "bytes_many": {"batch": BATCH},
     "typed_many": {"is_typed": True, "batch": BATCH},
 }
-"""What is measured beside echoes, and what each has beside the parameters."""
+"""The cases measured beside echoes, each with its own parameters."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def print_cases(report: Report) -> None:
 
 
 def _fits(case: str, depth: int) -> bool:
-    """Whether a case is another one than its sibling: a batch of one request is none."""
+    """Return True if a case differs from its sibling: a batch of one request does not."""
     return depth > 1 or "batch" not in _CASES[case]
 
 

@@ -45,7 +45,7 @@ _DEFAULT_SLOW_MS: Final[int] = WatchingSettings.model_fields["sync_slow_ms"].def
 
 
 class DiskReport(BaseModel):
-    """What `trimaran check-disk -o json` prints: one object, always with all of these keys. Times in milliseconds."""
+    """The object that `trimaran check-disk -o json` prints, always with all of these keys. Times in milliseconds."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
@@ -61,7 +61,7 @@ class DiskReport(BaseModel):
     verdict: str
     """`good`, `usable` or `too slow`."""
     detail: str
-    """What follows for a cluster, as one line."""
+    """The consequence for a cluster, as one line."""
 
 
 def check_disk(

@@ -47,11 +47,11 @@ class TopFrame(BaseModel):
     schema_version: int = 1
     report: ClusterReport
     log_bytes_per_s: dict[int, float]
-    """What each member recorded of the log in a second, since the look before; empty of the first look."""
+    """Bytes of the log that each member recorded in a second, since the look before; empty at the first look."""
     sessions: list[SessionView]
     """The sessions that send the most, as the leader says it."""
     session_count: int | None
-    """How many sessions there are; None where nobody says so."""
+    """Number of open sessions; None if no member says it."""
 
 
 class Top:

@@ -125,7 +125,7 @@ class ConsensusConfig:
     sync_slow_ns: int = 100_000_000
     """From here on a sync is slow."""
     slow_disk_hand_over: bool = True
-    """Whether a leader with a slow disk hands over to a member with a clearly faster one. See `transfer`."""
+    """True if a leader with a slow disk hands over to a member with a clearly faster one. See `transfer`."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -221,7 +221,7 @@ class ActionRequested:
     feature_level: int | None = None
     """Of a RAISE_FEATURE_LEVEL: to which; None: the highest that every member can."""
     sessions: SessionSelection | None = None
-    """Of a CLOSE_SESSIONS: which."""
+    """The sessions that a CLOSE_SESSIONS is to close."""
     reason: str = "requested"
     """Why, for the log line."""
 

@@ -272,12 +272,12 @@ class ServiceMessages:
 
     @property
     def _is_log_of_aeron(self) -> bool:
-        """Whether Aeron may have written the log here, and had several services: its leaders name no code."""
+        """Return True if Aeron may have written the log here, with several services: its leaders name no code."""
         return len(self.trackers) > 1 and self._ctx.term_code_digest == UNKNOWN_CODE
 
     @property
     def _has_one_queue(self) -> bool:
-        """Whether a message may lie where one queue of all services would have it."""
+        """Return True if a message may lie where one queue of all services would have it."""
         if len(self.trackers) == 1:
             return False
         return self._is_log_of_aeron or any(tracker.inherited_count for tracker in self.trackers)

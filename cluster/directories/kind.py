@@ -23,18 +23,18 @@ class DirectoryKind(StrEnum):
     """Whose directory it is, by the files of the cluster's directory in it."""
 
     MEMBER = "a member's"
-    """Of a voter, a learner or a standby of ours, and what `import`, `restore` and `recover` write."""
+    """A voter, a learner or a standby of ours, or a directory that `import`, `restore` or `recover` wrote."""
     WITNESS = "a witness's"
     """Its snapshots are of the consensus module alone."""
     BACKUP = "a backup's"
-    """Of `trimaran backup run`: nobody votes there."""
+    """A directory of `trimaran backup run`: nobody votes there."""
     AERON_MEMBER = "an Aeron member's"
     AERON_BACKUP = "an Aeron ClusterBackup's"
     """Nobody votes there."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether a process of ours wrote it."""
+        """True if one of our processes wrote it."""
         return self not in (DirectoryKind.AERON_MEMBER, DirectoryKind.AERON_BACKUP)
 
 

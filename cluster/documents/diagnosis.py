@@ -56,7 +56,7 @@ class Level(StrEnum):
 
 
 class DiagnosisTopic(StrEnum):
-    """What can be asked for."""
+    """The topics that can be asked for."""
 
     ERRORS = "errors"
     LINES = "lines"
@@ -65,7 +65,7 @@ class DiagnosisTopic(StrEnum):
 
 
 class DiagnosisRequest(Document):
-    """What somebody wants to see: of errors and lines the newest `limit`."""
+    """The topics that a caller asks for, and the newest `limit` errors and lines."""
 
     KIND: ClassVar[str] = "request"
 
@@ -102,7 +102,7 @@ class LogLineRow(DocumentPart):
 
 
 class Diagnosis(Document):
-    """What a member says of itself to those who look for a fault; only what was asked for is there."""
+    """The facts that a member gives to an operator who looks for a fault; only those that were asked for."""
 
     KIND: ClassVar[str] = "diagnosis"
 

@@ -71,7 +71,7 @@ class InspectionRequest(Document):
     offset: Count = 0
     limit: Annotated[int, Field(ge=1, le=ROW_LIMIT)] = 100
     order: Annotated[SessionOrder, Field(strict=False)] = SessionOrder.ID
-    """Of sessions; a member that does not know it orders by id."""
+    """The order of sessions; a member that does not know it orders by id."""
 
 
 class _View(Document):
@@ -169,7 +169,7 @@ class SessionView(DocumentPart):
     client_version: Line | None = None
     """The version of the client's protocol; None as with `client_info`."""
     messages_per_s: Rate | None = None
-    """What came from the client, over the last 5 seconds; None where the member that answers does not lead."""
+    """Messages from the client in a second, over the last 5 seconds; None if the member that answers does not lead."""
     bytes_per_s: Rate | None = None
     """The same as bytes of the log, so with frame headers and padding."""
 

@@ -115,9 +115,9 @@ class OperationRequest(Document):
     feature_level: FeatureLevel | None = None
     """Of `raise-feature-level`: to which; None: the highest that every member can."""
     log_level: Line | None = None
-    """Of `log-level`: from which level on there are lines."""
+    """For `log-level`: the lowest level that is logged."""
     sessions: SessionsRequest | None = None
-    """Of `close-sessions`."""
+    """For `close-sessions`."""
     cluster_id: ClusterIdLine | None = None
     """The cluster that is meant; None: whichever answers. A member of another one refuses."""
     passed_on_for: Line | None = None

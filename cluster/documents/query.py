@@ -330,7 +330,7 @@ class _AnswerReader(asyncio.Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether the question goes through a control socket, where there is no TLS."""
+        """Return True if the question goes through a control socket, where there is no TLS."""
         return self._transport is not None and is_local(self._transport)
 
     def late_error(self, timeout_s: float) -> StatusQueryError:

@@ -42,7 +42,7 @@ class FailureLog:
         self._newest: dict[_Place | None, NotedFailure] = {}
         """By kind; None of those beyond the limit."""
         self.newest: NotedFailure | None = None
-        """Of all kinds."""
+        """Failures of all kinds."""
 
     def __repr__(self) -> str:
         return f"<FailureLog kinds={len(self._newest)}>"

@@ -72,7 +72,7 @@ class SealedDocument(Document):
 
 
 class Refusal(Document):
-    """What a caller gets, on `REFUSAL_STREAM_ID`, instead of a document that it may not have or that failed."""
+    """The answer, on `REFUSAL_STREAM_ID`, instead of a document that the caller may not have or that failed."""
 
     KIND: ClassVar[str] = "refusal"
 

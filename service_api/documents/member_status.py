@@ -213,11 +213,11 @@ class StandbyStatus(DocumentPart):
     is_copying: bool
     """Whether the member that answers copies it now."""
     takes_part: bool = True
-    """Whether the member that answers, if it leads, has heard from it in its term; True of another."""
+    """True if the member that answers has heard from it in its term, or does not lead."""
 
 
 class ServiceErrorsStatus(DocumentPart):
-    """What callbacks of a member's services have raised: answers that are the same on every member."""
+    """The exceptions of a member's service callbacks: answers that are the same on every member."""
 
     count: Count
     """Since its process began, entries that it replayed included."""

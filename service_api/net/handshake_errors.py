@@ -13,7 +13,7 @@ class PeerRefusedError(ConnectionError):
 
 
 def is_handshake_error(error: BaseException | None) -> bool:
-    """Whether two sides did not agree on encryption: one refused the other, or said so in an alert of TLS."""
+    """Return True if two sides did not agree on encryption: one refused the other, or said so in an alert of TLS."""
     return isinstance(error, PeerRefusedError) or (isinstance(error, OSError) and hasattr(error, "library"))
 
 

@@ -1,4 +1,4 @@
-"""What a TLS client says first: a server of TLS answers it with a record of TLS, everything else does not."""
+"""The first message of a TLS client: a TLS server answers it with a TLS record, everything else does not."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def client_hello() -> bytes:
 
 
 def speaks_tls(first: int | None) -> bool:
-    """Whether the first byte of an answer to `client_hello` is that of a server of TLS; None: nothing was answered."""
+    """Return True if the first byte of an answer to `client_hello` is that of a TLS server; None: no answer came."""
     return first in _RECORDS

@@ -70,7 +70,7 @@ def with_proof(response_channel: str, proof_id: str) -> str:
 
 
 def is_proof_id(text: str) -> bool:
-    """Whether an authenticator may name a proof so: at most 64 letters, digits and `. _ -`, and not a certificate's."""
+    """Return True if an authenticator may name a proof so: at most 64 letters, digits and `. _ -`, no certificate's."""
     return _PROOF_ID.fullmatch(text) is not None and text != CERTIFICATE_PROOF
 
 

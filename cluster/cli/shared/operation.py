@@ -153,7 +153,7 @@ class _Wanted(NamedTuple):
     change: MemberChangeRequest | None
     target_member_id: int | None
     source_member_id: int | None
-    """Of a hand-over: the only member that is to hand over, where it leads; None: whichever leads."""
+    """For a hand-over: the only member that is to hand over, if it leads; None: whichever leads."""
     asked_member_id: int | None
     """The member to ask; None: the leader."""
     feature_level: int | None

@@ -98,7 +98,7 @@ async def _repeat(
 
 @contextlib.contextmanager
 def ended_by_key(descriptor: int, end: asyncio.Event) -> Iterator[None]:
-    """Set `end` when somebody types q at a terminal; a descriptor that is none is left alone.
+    """Set `end` when somebody types q at a terminal; any other descriptor is left alone.
 
     Keys are read one by one and not shown meanwhile; Ctrl-C stays what it is.
     """

@@ -78,7 +78,7 @@ _SESSION_LONG: Final = SessionField.CLUSTER_SESSION_ID.long - SessionField.MESSA
 _TIMESTAMP: Final = struct.Struct("<q")
 
 IngressCounts = Sequence[tuple[int, Mapping[bytes, int]]]
-"""What one message takes in the log, in bytes, and how many of these were appended, by the prefix of their session.
+"""Bytes that one message takes in the log, and the number of these appended, by the prefix of their session.
 
 A length may be there twice."""
 

@@ -100,7 +100,7 @@ class _Pending:
     log_position: int
     """The end of its log entry; of an ABORT, the end of the log."""
     said: str
-    """What the caller was told when it was appended."""
+    """The step that the caller was told of when it was appended."""
     is_committed: bool = False
     notes: list[str] = field(default_factory=list)
     """What the caller should know at the end."""

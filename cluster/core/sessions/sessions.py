@@ -100,7 +100,7 @@ class ClusterSession:
     proof_id: str = field(init=False)
     """The proof that its client gave of its principal; empty: the authenticator has no name for it."""
     token_digest: bytes | None = field(init=False)
-    """Of the secret that shows who may take the session over, and of the principal if that needs a certificate; None:
+    """Digest of the secret that shows who may take the session over, and of a principal that needs a certificate; None:
     nobody may."""
 
     def __post_init__(self) -> None:

@@ -120,7 +120,7 @@ class ReasonKind(Enum):
 
     @property
     def is_of_order(self) -> bool:
-        """Whether an election begins for it that no fault is behind, as far as this member sees.
+        """True if an election that begins for it follows from no fault, as far as this member sees.
 
         A start, a hand-over, and a term in which another member stands or leads: if that one had to, it says why.
         """

@@ -27,7 +27,7 @@ _BEGINNINGS: Final = 30
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class BackupRetention:
-    """What stays. Where both are absent everything does."""
+    """The rule of what stays. If both are absent, everything stays."""
 
     keep_snapshots: int | None = None
     """The newest snapshots that stay; older ones go but for those that log begins with, or will. At least 1."""
@@ -38,12 +38,12 @@ class BackupRetention:
 KEEP_EVERYTHING: Final = BackupRetention()
 KEPT_SNAPSHOTS: Final = 24
 KEEP_LOG: Final = BackupRetention(keep_snapshots=KEPT_SNAPSHOTS)
-"""What an agent keeps that is told nothing: some snapshots, and all log."""
+"""The rule of an agent without settings: some snapshots stay, and all log."""
 
 
 @dataclass(slots=True, frozen=True)
 class KeptPast:
-    """What stays of a backup."""
+    """The parts of a backup that stay."""
 
     dropped_positions: frozenset[int]
     """Complete snapshots that need not stay."""

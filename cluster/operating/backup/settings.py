@@ -19,7 +19,7 @@ class BackupSettings:
     from_snapshot: bool = False
     """Whether a new backup begins at the member's newest snapshot, and not where the member's log begins."""
     retention: BackupRetention = KEEP_LOG
-    """What stays of the past."""
+    """The rule of what stays of the past."""
     query_interval_s: float = 10.0
     """Time between two queries: for newer snapshots, and for how far the cluster has come."""
     answer_timeout_s: float = 5.0

@@ -43,7 +43,7 @@ logger = structlog.get_logger()
 
 
 class SessionClient(NamedTuple):
-    """What is known of the client of a session, as lines for people."""
+    """The known facts about the client of a session, as lines for people."""
 
     principal: str
     address: str
@@ -70,14 +70,14 @@ class SessionRate(NamedTuple):
 
     messages_per_s: float
     bytes_per_s: float
-    """Of the log, so with frame headers and padding."""
+    """Bytes of the log, so with frame headers and padding."""
 
 
 SILENT: Final = SessionRate(0.0, 0.0)
 
 
 class _Second(NamedTuple):
-    """What was appended in about one second."""
+    """The messages appended in about one second."""
 
     duration_ns: int
     counts: IngressCounts

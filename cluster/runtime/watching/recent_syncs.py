@@ -34,7 +34,7 @@ class SlowSync:
     file: Path
     duration_ns: int
     is_running: bool = False
-    """Whether it has not ended yet; `duration_ns` is what it has taken so far."""
+    """True if it has not ended yet; `duration_ns` is the time it has taken so far."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -63,7 +63,7 @@ class TimedFileSystem:
         self.recent: Final = RecentSyncs(slow_ns)
         self._disk = disk
         self._paths: dict[int, Path] = {}
-        """Of each open file, by handle."""
+        """The path of each open file, by handle."""
         self._clock = monotonic_ns
         self.sync_data: Final = self._timed(disk.sync_data, self.data_syncs)
         self.sync_file: Final = self._timed(disk.sync_file, self.file_syncs)

@@ -15,11 +15,11 @@ from trimaran.cluster.core.log.retention import (
 POSITIONS = (1_000, 2_000, 3_000)
 
 
-def log_with_snapshots(*positions: int) -> RecordingLog:
-    """One term, and at each position a set: recordings 10, 11 of the first, 20, 21 of the second, and so on."""
+def log_with(*taken: tuple[int, int]) -> RecordingLog:
+    """One term, and a set at each position and time: recordings 10, 11 in the first, 20, 21 in the next, and so on."""
     log = RecordingLog()
     log.append_term(recording_id=0, leadership_term_id=0, term_base_log_position=0, timestamp=0)
-    for number, position in enumerate(positions, 1):
+    for number, (position, time) in enumerate(taken, 1):
         for service_id in (0, -1):
             log.append_snapshot(
                 RecordedSnapshot(
@@ -27,12 +27,17 @@ def log_with_snapshots(*positions: int) -> RecordingLog:
                     leadership_term_id=0,
                     term_base_log_position=0,
                     log_position=position,
-                    timestamp=position,
+                    timestamp=time,
                     service_id=service_id,
                 )
             )
     log.take_writes()
     return log
+
+
+def log_with_snapshots(*positions: int) -> RecordingLog:
+    """The same, where times do not count."""
+    return log_with(*((position, position) for position in positions))
 
 
 def policy(keep_snapshots: int, keep_log_bytes: int = 0) -> RetentionPolicy:

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tests.facts import has_facts
 from tests.simulation.backup_plants import PLANTS
 from tests.simulation.plant import planted
+from tests.unit.cluster.core.log.test_retention import log_with
 from tests.unit.cluster.operating.backup.test_agent import payloads
 from tests.unit.cluster.operating.backup.test_pruning import NOW_MS, ColdMember, prune_all, ship
 from trimaran.archive.disk.object_store import ObjectStore
@@ -25,7 +26,7 @@ from trimaran.archive.stored.backup_files import find_backup
 from trimaran.archive.stored.cluster_store import ClusterStore
 from trimaran.archive.stored.index import BackupContents
 from trimaran.cluster.cli.app import build_app, exit_status_of
-from trimaran.cluster.core.log.recording_log import RecordedSnapshot, RecordingLog
+from trimaran.cluster.core.log.recording_log import RecordingLog
 from trimaran.cluster.operating.backup import retention
 from trimaran.cluster.operating.backup.fetching import fetch_backup
 from trimaran.cluster.operating.backup.restoring import restore_backup
@@ -39,25 +40,6 @@ from trimaran.service_api import ConfigurationError
 from trimaran.service_api.cluster_id import ClusterId
 
 DAY = DAY_MS
-
-
-def log_with(*taken: tuple[int, int]) -> RecordingLog:
-    """A recording log with a snapshot at each position and time."""
-    log = RecordingLog()
-    log.append_term(recording_id=0, leadership_term_id=0, term_base_log_position=0, timestamp=0)
-    for number, (position, time) in enumerate(taken, 1):
-        for service_id in (0, -1):
-            log.append_snapshot(
-                RecordedSnapshot(
-                    recording_id=10 * number - service_id,
-                    leadership_term_id=0,
-                    term_base_log_position=0,
-                    log_position=position,
-                    timestamp=time,
-                    service_id=service_id,
-                )
-            )
-    return log
 
 
 def kept_of(
