@@ -1,14 +1,17 @@
-"""The wheel: one package at its top and the module that Spark finds by its name; it works in an empty environment.
+"""What is built: a wheel and a source distribution that hold the product, whichever way they are made, byte for byte.
 
-That is one away from the checkout, with nothing but what the wheel says it needs.
+The wheel has one package at its top, and the module that Spark finds by its name. It works in an empty environment:
+one away from the checkout, with nothing but what the wheel says it needs.
 """
 
 from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from collections.abc import Iterator
@@ -24,6 +27,8 @@ from trimaran.service_api.distribution import read_checked_out_commit
 
 TOP = ("pyspark_trimaran.py", "trimaran")
 SOURCE = ROOT / "src"
+LINKS = ("archive", "benchmarks", "client", "cluster", "service_api")
+"""The folders that `src/trimaran` links to."""
 COMMIT = "trimaran/service_api/commit.txt"
 """Made by the build."""
 NEEDING_AN_EXTRA = (
@@ -68,13 +73,37 @@ def run(*arguments: str | Path, cwd: Path, **settings: str) -> str:
     return result.stdout
 
 
+def build(kind: str, source: Path, directory: Path) -> Path:
+    """Build a wheel or a source distribution with the build backend of this environment; files are dated alike."""
+    command = (sys.executable, "-m", "build", f"--{kind}", "--no-isolation", "--outdir", directory, source)
+    run(*command, cwd=directory.parent, SOURCE_DATE_EPOCH="1700000000")
+    (found,) = directory.glob("trimaran-*")
+    return found
+
+
+def unpack(packed: Path, directory: Path) -> Path:
+    """Unpack a source distribution; the directory that it holds."""
+    with tarfile.open(packed) as archive:
+        archive.extractall(directory, filter="data")
+    return directory / packed.name.removesuffix(".tar.gz")
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel built from this checkout, with the build backend of this environment."""
-    directory = tmp_path_factory.mktemp("wheel")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, ROOT, cwd=directory)
-    (found,) = directory.glob("trimaran-*.whl")
-    return found
+    """The wheel built from this checkout."""
+    return build("wheel", ROOT, tmp_path_factory.mktemp("build") / "wheel")
+
+
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution built from this checkout."""
+    return build("sdist", ROOT, tmp_path_factory.mktemp("build") / "sdist")
+
+
+@pytest.fixture(scope="module")
+def unpacked(source_distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory that the source distribution holds."""
+    return unpack(source_distribution, tmp_path_factory.mktemp("unpacked"))
 
 
 def installer(python: Path) -> tuple[str | Path, ...]:
@@ -143,17 +172,105 @@ def test_the_wheel_holds_every_module_and_nothing_else_of_the_checkout(wheel: Pa
     assert "trimaran/cluster/_examples/data/nasa-http-1995-08-01.tsv.gz" in examples
 
 
-def test_a_wheel_can_be_made_of_the_source_distribution(wheel: Path, tmp_path: Path) -> None:
-    """It holds every module and stub, where the build expects them."""
-    run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path, ROOT, cwd=tmp_path)
-    (packed,) = tmp_path.glob("trimaran-*.tar.gz")
-    run("tar", "-xzf", packed, cwd=tmp_path)
-    unpacked = tmp_path / packed.name.removesuffix(".tar.gz")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, unpacked, cwd=tmp_path)
+def test_the_wheel_through_the_source_distribution_is_the_same_byte_for_byte(
+    wheel: Path, unpacked: Path, tmp_path: Path
+) -> None:
+    again = build("wheel", unpacked, tmp_path / "again")
 
-    again = zipfile.ZipFile(tmp_path / wheel.name)
-    assert {*again.namelist()} == {*zipfile.ZipFile(wheel).namelist()}
-    assert again.read(COMMIT) == zipfile.ZipFile(wheel).read(COMMIT)
+    assert again.name == wheel.name
+    assert {*zipfile.ZipFile(again).namelist()} == {*zipfile.ZipFile(wheel).namelist()}
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_the_source_distribution_is_reproducible(source_distribution: Path, tmp_path: Path) -> None:
+    again = build("sdist", ROOT, tmp_path / "again")
+
+    assert again.read_bytes() == source_distribution.read_bytes()
+
+
+def test_the_source_distribution_holds_the_folders_once_and_no_links(source_distribution: Path, unpacked: Path) -> None:
+    with tarfile.open(source_distribution) as archive:
+        members = archive.getmembers()
+    folders = {member.name.split("/")[1] for member in members}
+
+    assert {*LINKS, "src", "tests", "docs", "examples", "pyproject.toml", "hatch_build.py"} <= folders
+    assert [member.name for member in members if member.issym() or member.islnk()] == []
+    assert sorted(each.name for each in (unpacked / "src" / "trimaran").iterdir()) == [
+        "__init__.py",
+        "__main__.py",
+        "py.typed",
+    ]
+
+
+def test_a_checkout_without_symbolic_links_builds_the_same_wheel(wheel: Path, unpacked: Path, tmp_path: Path) -> None:
+    """Git writes a file with the target's path for each link there."""
+    checkout = tmp_path / "checkout"
+    shutil.copytree(unpacked, checkout)
+    for name in LINKS:
+        (checkout / "src" / "trimaran" / name).write_text(f"../../{name}")
+
+    assert build("wheel", checkout, tmp_path / "wheel").read_bytes() == wheel.read_bytes()
+
+
+def test_a_checkout_without_symbolic_links_refuses_to_be_installed_for_editing(unpacked: Path, tmp_path: Path) -> None:
+    command = (sys.executable, "-c", "import sys, hatchling.build as b; b.build_editable(sys.argv[1])", str(tmp_path))
+    result = subprocess.run(command, cwd=unpacked, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 1
+    assert "src/trimaran/archive" in result.stderr
+    assert "git config core.symlinks true" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("tag", "commit_count", "is_changed", "version"),
+    [
+        (None, 1, False, "0.1.0.dev1"),
+        (None, 3, False, "0.1.0.dev3"),
+        ("v1.2.9", 0, False, "1.2.9"),
+        ("v1.2.9", 0, True, "1.2.10.dev0"),
+        ("v1.2.9", 4, False, "1.2.10.dev4"),
+    ],
+)
+def test_the_version_comes_from_the_newest_tag(
+    tag: str | None, commit_count: int, is_changed: bool, version: str, tmp_path: Path
+) -> None:
+    def git(*arguments: str) -> None:
+        names = ("-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "commit.gpgsign=false")
+        run("git", *names, "-C", tmp_path, *arguments, cwd=tmp_path)
+
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+    git("init", "-q")
+    git("add", "hatch_build.py")
+    if tag is not None:
+        git("commit", "-q", "-m", "0")
+        git("tag", tag)
+    for number in range(commit_count):
+        git("commit", "-q", "--allow-empty", "-m", str(number))
+    if is_changed:
+        with (tmp_path / "hatch_build.py").open("a") as file:
+            file.write("\n")
+
+    program = "import hatch_build; print(hatch_build.find_version())"
+    assert run(sys.executable, "-B", "-c", program, cwd=tmp_path).strip() == version
+
+
+def test_a_directory_without_git_has_a_version_all_the_same(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "hatch_build.py", tmp_path)
+
+    program = "import hatch_build; print(hatch_build.find_version())"
+    assert run(sys.executable, "-B", "-c", program, cwd=tmp_path).strip() == "0.1.0.dev0"
+
+
+@pytest.mark.campaign
+def test_the_builds_are_what_the_package_index_expects(wheel: Path, source_distribution: Path, tmp_path: Path) -> None:
+    pytest.importorskip("twine")
+    pytest.importorskip("check_wheel_contents")
+
+    run(sys.executable, "-m", "twine", "check", "--strict", wheel, source_distribution, cwd=tmp_path)
+    settings = ROOT / "pyproject.toml"
+    run(sys.executable, "-m", "check_wheel_contents", "--config", settings, wheel, cwd=tmp_path)
 
 
 def test_every_public_name_imports_in_an_empty_environment(installed: Path, tmp_path: Path) -> None:
