@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-import uvloop
 
 from ...archive.log.group_directories import settle_group_count
 from ..node.member_process import run_node
@@ -14,6 +13,7 @@ from ..settings.config import NodeConfig
 from ..settings.groups import of_group
 from .app import exit_status_of
 from .groups.supervisor import GroupSupervisor
+from .shared.event_loop import run_command_loop
 from .shared.logging import configure_logging
 from .shared.setting_flags import load_from_flags, with_setting_flags
 
@@ -43,7 +43,7 @@ def node(**settings: Any) -> None:
         process_log=process_log,
     )
     try:
-        uvloop.run(run_node(config, process_log=process_log))
+        run_command_loop(run_node(config, process_log=process_log))
     except Exception as error:  # the log has it
         raise typer.Exit(exit_status_of(error)) from None
 
@@ -56,4 +56,4 @@ def _run_groups(config: NodeConfig) -> None:
     async def run() -> int:
         return await GroupSupervisor(config).run()
 
-    raise typer.Exit(uvloop.run(run()))
+    raise typer.Exit(run_command_loop(run()))

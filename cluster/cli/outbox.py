@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 from rich.console import Group, RenderableType
 
 from ...archive.tool.output import (
@@ -30,6 +29,7 @@ from ...service_api.errors import ConfigurationError, RemoteProtocolError
 from ...service_api.outbox import EffectKey
 from ...service_api.outbox.protocol import SettledAs, SettledRow
 from .ready_made.client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits
+from .shared.event_loop import run_command_loop
 from .shared.setting_flags import with_client_flags
 
 app: Final = new_group("Effects that services want done outside; what workers gave up.")
@@ -134,7 +134,7 @@ def _run(work: Work, name: str, service_id: int | None, settings: dict[str, Any]
             await work(calls, found)
 
     with errors_as_exits():
-        uvloop.run(run(config))
+        run_command_loop(run(config))
 
 
 def _keys_of(texts: Sequence[str] | None, is_all: bool) -> list[EffectKey] | None:

@@ -9,7 +9,6 @@ from threading import Event
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 
 from ....archive.stored.backup_files import cluster_stores
 from ....archive.stored.pruning import prune
@@ -19,6 +18,7 @@ from ...operating.backup.retention import DAY_MS, BackupRetention
 from ...operating.backup.shortening import shorten, shorten_directory
 from ...runtime.ground.host import Host
 from ...runtime.ground.system_clock import SystemClock
+from ..shared.event_loop import run_command_loop
 
 _PAUSE_S: Final = 1.0
 
@@ -75,7 +75,9 @@ def prune_backups(
 
 def _prune_directory(path: Path, retention: BackupRetention, *, is_dry_run: bool) -> dict[str, Any]:
     with redirect_stdout(sys.stderr):  # the archive logs what it repairs
-        found = uvloop.run(shorten_directory(path, retention, host=Host.of_operating_system(), is_dry_run=is_dry_run))
+        found = run_command_loop(
+            shorten_directory(path, retention, host=Host.of_operating_system(), is_dry_run=is_dry_run)
+        )
     return {
         "directory": str(path),
         "log_start_position": found.log_start_position,

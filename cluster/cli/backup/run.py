@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 
 from ....archive.config import ArchiveConfig
 from ....service_api.endpoint import Endpoint
@@ -20,6 +19,7 @@ from ...operating.backup.retention import KEPT_SNAPSHOTS
 from ...operating.backup.running import run_backup
 from ...operating.backup.settings import BackupSettings
 from ...runtime.ground.host import Host
+from ..shared.event_loop import run_command_loop
 from ..shared.logging import configure_logging
 from ..shared.setting_flags import load_members_from_flags, load_network_from_flags, with_client_flags
 from .prune import KeepDaysOption, retention_of
@@ -81,7 +81,7 @@ def run(
     )
     host = Host.of_operating_system(load_network_from_flags(settings))
     endpoint = None if metrics_endpoint is None else Endpoint.parse(metrics_endpoint, may_be_ephemeral=True)
-    uvloop.run(run_until_signal(_run(directory, wanted, archive, host, endpoint)))
+    run_command_loop(run_until_signal(_run(directory, wanted, archive, host, endpoint)))
 
 
 async def _run(

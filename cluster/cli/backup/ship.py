@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import uvloop
 
 from ....archive.tool.output import OutputFormat, OutputOption, new_table, print_object
 from ....service_api.types import NULL_VALUE
@@ -14,6 +13,7 @@ from ...operating.backup.shipping import ship_backup
 from ...operating.backup.store_follower import StoreFollower
 from ...runtime.ground.host import Host
 from ...runtime.ground.system_clock import SystemClock
+from ..shared.event_loop import run_command_loop
 from ..shared.logging import configure_logging
 from .stopping import run_until_signal
 
@@ -38,7 +38,7 @@ def ship_to_store(
     if follow:
         configure_logging(log_format, member_id=NULL_VALUE)
         follower = StoreFollower(directory, url, interval_s=interval, host=Host.of_operating_system())
-        uvloop.run(run_until_signal(follower.run()))
+        run_command_loop(run_until_signal(follower.run()))
         return
     shipped = ship_backup(directory, url, clock_ms=SystemClock().epoch_time)
     row: dict[str, Any] = {

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 from rich.console import Console
 
 from ....archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
@@ -30,6 +29,7 @@ from ...testing.harness import ServiceHarness
 from ..app import report_error
 from ..certs.development import CERTIFICATES_NAME, Certificates
 from ..shared.cluster_report import ask_cluster
+from ..shared.event_loop import run_command_loop
 from ..shared.examples import REQUESTS_FILE, SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes, free_base_ports
 from .demo_report import (
@@ -165,7 +165,7 @@ def demo(
             kill_leader=kill_leader,
             with_tls=tls,
         )
-        report = uvloop.run(_run(options))
+        report = run_command_loop(_run(options))
         if json_file is not None:
             report.write_json(json_file)
     except KeyboardInterrupt:

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 
 from ....client.ready_made import SyncLocksClient
 from ....service_api.errors import ConfigurationError
 from ....service_api.ready_made.locks import LockState, ReadLock
+from ..shared.event_loop import run_command_loop
 from ..shared.setting_flags import with_client_flags
 from .client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits, expect_text
 from .locked_command import LockedCommand
@@ -104,5 +104,5 @@ def run_locked_command(
     )
     config = config_of_client(settings, user, timeout)
     with errors_as_exits():
-        status = uvloop.run(locked.run(config))
+        status = run_command_loop(locked.run(config))
     raise typer.Exit(status)

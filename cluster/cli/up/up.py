@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-import uvloop
 
 from ....archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from ....service_api.errors import ClusterError, ConfigurationError
@@ -28,6 +27,7 @@ from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ...settings.service_loading import load_service_classes
 from ..app import report_error
 from ..shared.cluster_report import ask_cluster
+from ..shared.event_loop import run_command_loop
 from ..shared.examples import SERVICE_MODULE, examples_directory
 from ..shared.local_nodes import LocalNodes
 from ..shared.setting_flags import load_shared_from_flags, with_setting_flags
@@ -121,7 +121,7 @@ def up(
         shared |= place.certificates.node_settings
     try:
         with UpView(place, service, output) as view:
-            has_led = uvloop.run(_run(place, shared, view, is_once=once, timeout_s=timeout))
+            has_led = run_command_loop(_run(place, shared, view, is_once=once, timeout_s=timeout))
     except ConfigurationError:
         raise
     except (ClusterError, OSError, ExceptionGroup) as error:
