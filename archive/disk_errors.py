@@ -8,7 +8,6 @@ done where the system is called (`file_system`), once, so that no caller has to.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..service_api.errors import causes_of
+from ..service_api.operating_system import optional_module
+
+fcntl: Final = optional_module("fcntl")
 
 _RESTORE: Final = "or replace it and let the member copy everything from the others"
 
@@ -133,7 +135,8 @@ def _path_of(handle: int) -> str:
     """Return the path of an open file, or its number where the system does not tell."""
     try:
         if _PATH_OF_HANDLE is not None:
-            return fcntl.fcntl(handle, _PATH_OF_HANDLE, bytes(_PATH_LIMIT_BYTES)).rstrip(b"\0").decode()
+            path: bytes = fcntl.fcntl(handle, _PATH_OF_HANDLE, bytes(_PATH_LIMIT_BYTES))
+            return path.rstrip(b"\0").decode()
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         return f"handle {handle}"

@@ -15,7 +15,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from .printable import without_addresses
 
@@ -24,7 +24,7 @@ STANDARD_ERROR: Final = 2
 
 _WAIT_MS: Final = 50.0
 """How long a line waits for a reader, once; later lines do not wait until one succeeds again."""
-_PIECE_BYTES: Final = select.PIPE_BUF
+_PIECE_BYTES: Final[int] = getattr(select, "PIPE_BUF", 512)
 """A descriptor that is ready takes so much without waiting."""
 _LOCK_TIMEOUT_S: Final = 1.0
 """A thread that holds the lock for longer stands still; the line of the thread that says so is written anyway."""
@@ -71,15 +71,22 @@ class LogLineWriter:
 
     debug = info = warning = error = critical = exception = msg
 
+    def _poller(self) -> Any:  # `select.poll` is a function: its objects have no public class
+        """Return what tells whether a line would wait; None on Windows, where a line waits for its reader."""
+        if not hasattr(select, "poll"):
+            return None
+        ready = select.poll()
+        ready.register(self._descriptor, select.POLLOUT)
+        return ready
+
     def _write(self, data: bytes, wait_ms: float) -> str | None:
         """Write all of it, or return why not."""
         try:
             if self._is_line_open:
                 data = b"\n" + data
-            ready = select.poll()
-            ready.register(self._descriptor, select.POLLOUT)
+            ready = self._poller()
             while data:
-                if not ready.poll(wait_ms):
+                if ready is not None and not ready.poll(wait_ms):
                     return "nobody reads what is written to it"
                 written = os.write(self._descriptor, data[:_PIECE_BYTES])
                 data = data[written:]

@@ -10,19 +10,22 @@ on different handles or offsets.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import shutil
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from ...service_api.operating_system import optional_flag, optional_function, optional_module
+from ...service_api.synced_files import sync_data, sync_directory, sync_file
 from ..disk_errors import explain_error, explain_error_on_handle, explaining
 
-WritableBytes = bytes | bytearray | memoryview
+fcntl: Final = optional_module("fcntl")
 
-_NOT_SUPPORTED: Final = (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY)
+WritableBytes = bytes | bytearray | memoryview
 
 
 class DiskSpace(NamedTuple):
@@ -112,7 +115,13 @@ class FileSystem(ReadableFileSystem, Protocol):
 
 
 def try_flock(handle: int) -> bool:
-    """Take the exclusive lock of an open file; False if another holder has it. It ends with the process."""
+    """Take the exclusive lock of an open file; False if another holder has it. It ends with the process.
+
+    Raises:
+        OSError: this system has no such locks.
+    """
+    if fcntl is None:
+        raise OSError(errno.ENOTSUP, "this system has no locks of files that end with a process: it can only read")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -120,23 +129,28 @@ def try_flock(handle: int) -> bool:
     return True
 
 
-def _sync_drive(handle: int) -> None:
-    """Return once the drive has written the file: macOS's fsync only hands the data to the drive.
+_OPEN_FLAGS: Final = optional_flag("O_CLOEXEC") | optional_flag("O_BINARY")
+"""Windows would take bytes for text."""
 
-    A file system that knows no such command, as of a network, gets what there is.
-    """
-    try:
-        fcntl.fcntl(handle, _SYNC_DRIVE)
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-        os.fsync(handle)
+_at_position: Final = threading.Lock()
+"""Held where the system moves to a position and reads or writes there in two calls."""
 
 
-_SYNC_DRIVE: Final[int] = getattr(fcntl, "F_FULLFSYNC", -1)
-_sync_file: Final[Callable[[int], None]] = os.fsync if _SYNC_DRIVE == -1 else _sync_drive
-_sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync) if _SYNC_DRIVE == -1 else _sync_drive
-"""macOS has no fdatasync."""
+def _seek_and_read(handle: int, length: int, offset: int, /) -> bytes:
+    with _at_position:
+        os.lseek(handle, offset, os.SEEK_SET)
+        return os.read(handle, length)
+
+
+def _seek_and_write(handle: int, data: WritableBytes, offset: int, /) -> int:
+    with _at_position:
+        os.lseek(handle, offset, os.SEEK_SET)
+        return os.write(handle, data)
+
+
+_pread: Final[Callable[[int, int, int], bytes]] = optional_function("pread") or _seek_and_read
+_pwrite: Final[Callable[[int, WritableBytes, int], int]] = optional_function("pwrite") or _seek_and_write
+"""Windows has neither."""
 
 
 DIRECTORY_MODE: Final = 0o700
@@ -158,7 +172,7 @@ class OsFileSystem:
     def pread(handle: int, length: int, offset: int) -> bytes:
         """Read up to `length` bytes at `offset`; fewer only at the end of the file."""
         try:
-            return os.pread(handle, length, offset)
+            return _pread(handle, length, offset)
         except OSError as error:
             raise explain_error_on_handle(error, "read", handle, offset=offset, length=length)  # noqa: B904
 
@@ -166,7 +180,7 @@ class OsFileSystem:
     def pwrite(handle: int, data: WritableBytes, offset: int) -> int:
         """Write at `offset` and return how many bytes were taken, which may be fewer than given."""
         try:
-            return os.pwrite(handle, data, offset)
+            return _pwrite(handle, data, offset)
         except OSError as error:
             raise explain_error_on_handle(error, "write", handle, offset=offset, length=len(data))  # noqa: B904
 
@@ -175,7 +189,7 @@ class OsFileSystem:
         try:
             if hasattr(os, "preadv"):  # Linux, and macOS since 11
                 return os.preadv(handle, [buffer], offset)
-            data = os.pread(handle, len(buffer), offset)
+            data = _pread(handle, len(buffer), offset)
         except OSError as error:
             raise explain_error_on_handle(error, "read", handle, offset=offset, length=len(buffer))  # noqa: B904
         buffer[: len(data)] = data
@@ -183,7 +197,7 @@ class OsFileSystem:
 
     def open_file(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
         """Open a file for positioned access; with `create`, make it, and refuse one that is already there."""
-        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | _OPEN_FLAGS
         try:
             if not create:
                 return os.open(path, flags)
@@ -191,7 +205,8 @@ class OsFileSystem:
         except OSError as error:
             raise explain_error(error, "create" if create else "open", file=path)  # noqa: B904
         with _explaining_on_handle("set the permissions", handle):
-            os.fchmod(handle, FILE_MODE)  # the umask may have taken the owner's own
+            if hasattr(os, "fchmod"):
+                os.fchmod(handle, FILE_MODE)  # the umask may have taken the owner's own
         return handle
 
     def close_file(self, handle: int) -> None:
@@ -209,14 +224,14 @@ class OsFileSystem:
     def sync_data(self, handle: int) -> None:
         """Return once the data of the file can be read again after a crash (fdatasync)."""
         try:
-            _sync_data(handle)
+            sync_data(handle)
         except OSError as error:
             raise explain_error_on_handle(error, "sync", handle)  # noqa: B904
 
     def sync_file(self, handle: int) -> None:
         """Return once data and all metadata of the file are durable (fsync)."""
         try:
-            _sync_file(handle)
+            sync_file(handle)
         except OSError as error:
             raise explain_error_on_handle(error, "sync", handle)  # noqa: B904
 
@@ -264,11 +279,7 @@ class OsFileSystem:
     def sync_directory(self, path: Path) -> None:
         """Return once creations, renames and removals in the directory are durable."""
         with explaining("sync the directory", path):
-            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                _sync_file(handle)
-            finally:
-                os.close(handle)
+            sync_directory(path)
 
     def make_directory(self, path: Path) -> None:
         """Make a directory and its missing parents, durably; one that is there is fine."""
@@ -293,6 +304,9 @@ class OsFileSystem:
     def disk_space(self, path: Path) -> DiskSpace:
         """Return the size of the disk of a directory, and what is free there for a process without privileges."""
         with explaining("find the free space", path):
+            if not hasattr(os, "statvfs"):
+                usage = shutil.disk_usage(path)
+                return DiskSpace(free_bytes=usage.free, size_bytes=usage.total)
             found = os.statvfs(path)
         return DiskSpace(free_bytes=found.f_bavail * found.f_frsize, size_bytes=found.f_blocks * found.f_frsize)
 

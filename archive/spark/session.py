@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from ...service_api.errors import ConfigurationError
+from ...service_api.operating_system import optional_function
 from ...service_api.processors import count_processors
 from .java import ensure_java
 
@@ -176,6 +177,12 @@ def _start_settings(app_name: str, master: str) -> dict[str, str]:
 
 
 def _driver_memory_gib() -> int:
-    """A quarter of the machine's memory, from 1 to 4 GiB: in local mode the driver is also the executor."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Return a quarter of the machine's memory, from 1 to 4 GiB, or 2 where the system does not tell.
+
+    In local mode the driver is also the executor.
+    """
+    sysconf = optional_function("sysconf")
+    if sysconf is None:  # Windows
+        return 2
+    memory = int(sysconf("SC_PHYS_PAGES")) * int(sysconf("SC_PAGE_SIZE"))
     return max(1, min(4, memory // 4 // _GIB))

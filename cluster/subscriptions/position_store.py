@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final, Protocol
 
 from ...service_api.errors import ConfigurationError
+from ...service_api.synced_files import sync_directory, sync_file
 
 _LENGTH_LIMIT_BYTES: Final = 64
 
@@ -59,11 +59,7 @@ class FilePositionStore:
         with written.open("wb") as file:
             file.write(b"%d\n" % position)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
         written.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        sync_directory(self._path.parent)
         self._saved = position

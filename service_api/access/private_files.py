@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
+from ..operating_system import effective_user_id
+from ..synced_files import sync_file
 
 _FORBIDDEN: Final = 0o077
 _FORBIDDEN_OF_ROOT: Final = 0o037
@@ -19,7 +21,8 @@ _FORBIDDEN_OF_ROOT: Final = 0o037
 def expect_private(file: Path, what: str) -> None:
     """Refuse a file that others than its owner may read, or the group of one that is root's. Blocks.
 
-    `what` begins the error, as "key file" does. A file that is not there is left to the one who reads it.
+    `what` begins the error, as "key file" does. A file that is not there is left to the one who reads it. Windows
+    keeps other rights than these mode bits, and shows 0666 for every file: there nothing is refused.
 
     Raises:
         ConfigurationError: the user's.
@@ -28,7 +31,7 @@ def expect_private(file: Path, what: str) -> None:
         found = file.stat()
     except OSError:
         return
-    if found.st_mode & (_FORBIDDEN_OF_ROOT if found.st_uid == 0 else _FORBIDDEN):
+    if effective_user_id() is not None and found.st_mode & (_FORBIDDEN_OF_ROOT if found.st_uid == 0 else _FORBIDDEN):
         raise ConfigurationError(
             f"{what} may be read by others: file={file} mode={stat.S_IMODE(found.st_mode):04o} expected 0600, or "
             f"0640 where root owns it: chmod 600 {file}, and consider whether somebody has read it"
@@ -47,7 +50,7 @@ def write_private(file: Path, data: bytes, what: str = "file") -> None:
         with os.fdopen(descriptor, "wb") as opened:
             opened.write(data)
             opened.flush()
-            os.fsync(opened.fileno())
+            sync_file(opened.fileno())
         os.replace(temporary, file)
     except OSError as error:
         if temporary is not None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from typing import Final, Self
+
+from ..operating_system import optional_flag, optional_module
+
+resource: Final = optional_module("resource")
+"""None on Windows, which has no such limit."""
 
 DESCRIPTOR_LIMIT_MAX: Final = 1 << 20
 """A higher hard limit is not made use of: some programs count through all descriptors."""
+
+_LOWER_LIMITS: Final = (65_536, 24_576, 10_240)
+"""What is asked for where more is refused: macOS names no limit, and has one (10,240 and more, by its version)."""
+_LIMIT_WITHOUT_RESOURCE: Final = 8_192
+"""What the C library of Windows can have open."""
 
 _SPARE_COUNT: Final = 4
 """Descriptors held for the moment in which there are no others."""
@@ -54,7 +63,7 @@ class DescriptorBudget:
         """Take again what was freed, if there is any."""
         with contextlib.suppress(OSError):
             while len(self._spares) < _SPARE_COUNT:
-                self._spares.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+                self._spares.append(os.open(os.devnull, os.O_RDONLY | optional_flag("O_CLOEXEC")))
 
     def close(self) -> None:
         """Free all in hand."""
@@ -63,13 +72,19 @@ class DescriptorBudget:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; return what holds."""
+    """Raise the soft limit of open files to the hard one, or as near to it as the system permits; return what holds."""
+    if resource is None:
+        return _LIMIT_WITHOUT_RESOURCE
+    soft: int
+    hard: int
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTOR_LIMIT_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTOR_LIMIT_MAX)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted if soft == resource.RLIM_INFINITY else soft
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):  # macOS has a limit below the one that it tells
-        return soft
-    return wanted
+    for limit in (wanted, *(lower for lower in _LOWER_LIMITS if soft < lower < wanted)):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        except (OSError, ValueError):  # macOS has a limit below the one that it tells
+            continue
+        return limit
+    return soft

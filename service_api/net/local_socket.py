@@ -13,9 +13,13 @@ and must be no link itself.
 A path of a Unix socket has at most 107 bytes. So the directory is opened, and the socket is named through
 `/proc/self/fd/N`, however long the path is.
 
-Both sides look at who is at the other end (SO_PEERCRED): a member listens to its own user and to root, and a command
-believes these alone. What a dead member left is replaced when a member starts: the socket in its directory, which is
-locked, its link, and other links to that directory. A link to a directory that is not there is removed by members of
+Without `/proc`, as on macOS, where it has at most 103 bytes, a longer path is named through a link in a new temporary
+directory of this user, which is removed at once.
+
+Both sides look at who is at the other end (SO_PEERCRED; LOCAL_PEERCRED on macOS and BSD): a member listens to its own
+user and to root, and a command believes these alone. A system that does not tell has no control socket, and commands
+use TCP. What a dead member left is replaced when a member starts: the socket in its directory, which is locked, its
+link, and other links to that directory. A link to a directory that is not there is removed by members of
 the same mount namespace alone: for others that directory may be there, with a member that runs. Links go for other
 reasons, too: a cleaner of old files, a runtime directory that is made when its user logs in. So a member looks after
 its links for as long as it runs (`ControlSocket.mend`).
@@ -38,6 +42,7 @@ from pathlib import Path
 from typing import Final
 
 from ..endpoint import Endpoint
+from ..operating_system import effective_user_id, optional_flag
 
 CONTROL_SOCKET_NAME: Final = "control.sock"
 
@@ -47,9 +52,17 @@ _BACKLOG: Final = 64
 _LINK_LIMIT: Final = 1_000
 """Links that are looked at when a member starts, for whether they are of use."""
 _NAME_LIMIT: Final = 200
+_PATH_LIMIT_BYTES: Final = 103
+"""The longest path of a Unix socket on every system."""
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
+_BSD_PEER: Final = struct.Struct("=2I")  # the beginning of struct xucred: version, uid
+_BSD_PEER_LENGTH: Final = 76  # with the groups
+_BSD_PEER_VERSION: Final = 0
+_BSD_LEVEL: Final = 0  # SOL_LOCAL
+AF_UNIX: Final[int] = getattr(socket, "AF_UNIX", -1)
+"""The family of Unix sockets; no family's number on a system without them."""
 _DESCRIPTORS: Final = "/proc/self/fd"
-_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | optional_flag("O_DIRECTORY") | optional_flag("O_CLOEXEC")
 LOCAL_PEER: Final = ("local",)
 """The address of every process that connects here, for the gate and for logs."""
 
@@ -57,9 +70,11 @@ LOCAL_PEER: Final = ("local",)
 def runtime_directories() -> list[Path]:
     """Name the directories in which members of this user may be found; they need not exist.
 
-    A machine may have no temporary directory that this user can write to.
+    A machine may have no temporary directory that this user can write to, and a system no control sockets at all.
     """
-    uid, named = os.geteuid(), os.environ.get("XDG_RUNTIME_DIR", "")
+    uid, named = effective_user_id(), os.environ.get("XDG_RUNTIME_DIR", "")
+    if uid is None or not has_control_sockets():
+        return []
     found = [Path(named) / "trimaran"] if os.path.isabs(named) else []
     found.append(Path(f"/run/user/{uid}/trimaran"))
     with contextlib.suppress(FileNotFoundError):
@@ -67,10 +82,34 @@ def runtime_directories() -> list[Path]:
     return [*dict.fromkeys(found)]
 
 
+def has_control_sockets() -> bool:
+    """Whether this system has Unix sockets, and says which user is at the other end."""
+    return AF_UNIX != -1 and (hasattr(socket, "SO_PEERCRED") or hasattr(socket, "LOCAL_PEERCRED"))
+
+
 def is_own_peer(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket runs as this user, or as root."""
-    _, uid, _ = _PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    return uid in (os.geteuid(), 0)
+    """Whether the process at the other end of a Unix socket runs as this user, or as root.
+
+    Raises:
+        OSError: the system does not tell, for instance because that process has gone.
+    """
+    return _find_peer_user_id(sock) in (effective_user_id(), 0)
+
+
+def _find_peer_user_id(sock: socket.socket) -> int:
+    option: int | None = getattr(socket, "SO_PEERCRED", None)
+    if option is not None:
+        return int(_PEER.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _PEER.size))[1])
+    option = getattr(socket, "LOCAL_PEERCRED", None)
+    if option is None:
+        raise OSError(errno.ENOTSUP, "this system does not say which user is at the other end of a Unix socket")
+    told = sock.getsockopt(_BSD_LEVEL, option, _BSD_PEER_LENGTH)
+    if len(told) < _BSD_PEER.size:
+        raise OSError(errno.ENOTCONN, "the other end has gone")
+    version, uid = _BSD_PEER.unpack_from(told)
+    if version != _BSD_PEER_VERSION:
+        raise OSError(errno.ENOTSUP, f"struct xucred version={version} expected {_BSD_PEER_VERSION}")
+    return int(uid)
 
 
 def connect_locally(endpoint: Endpoint, directory: Path | None = None) -> socket.socket | None:
@@ -111,12 +150,14 @@ class ControlSocket:
         Raises:
             OSError: there can be no socket; nothing is left of it.
         """
+        if not has_control_sockets():
+            raise OSError(errno.ENOTSUP, "this system has no Unix sockets that say which user is at the other end")
         self._directory = os.path.abspath(directory)
         self._name = _link_name(endpoint)
         self.problems: list[str] = []
         """Why commands of this user may not find it: what is wrong with each of the runtime directories."""
         self._handle = os.open(directory, _DIRECTORY_FLAGS)
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket = socket.socket(AF_UNIX, socket.SOCK_STREAM)
         try:
             self._bind()
         except OSError:
@@ -170,7 +211,8 @@ class ControlSocket:
                 raise FileExistsError(errno.EEXIST, "is no socket", f"{self._directory}/{CONTROL_SOCKET_NAME}")
             os.unlink(CONTROL_SOCKET_NAME, dir_fd=self._handle)
         self.socket.setblocking(False)
-        self.socket.bind(_address(self._handle, self._directory))
+        with _address(self._handle, self._directory) as address:
+            self.socket.bind(address)
         # Nobody can connect before `listen`, whatever mode it was made with.
         os.chmod(CONTROL_SOCKET_NAME, _SOCKET_MODE, dir_fd=self._handle)
         self.socket.listen(_BACKLOG)
@@ -225,7 +267,7 @@ def _opened_runtime_directory(path: Path, *, create: bool) -> Iterator[int]:
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=_DIRECTORY_MODE)
     try:
-        handle = os.open(path, _DIRECTORY_FLAGS | os.O_NOFOLLOW)
+        handle = os.open(path, _DIRECTORY_FLAGS | optional_flag("O_NOFOLLOW"))
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise OSError(error.errno, "it is a link or a file, expected a directory", str(path)) from error
@@ -253,14 +295,17 @@ def _find_links(runtime_directory: Path, endpoint: Endpoint) -> Iterator[str]:
 
 
 def _connect(directory: str) -> socket.socket | None:
+    if not has_control_sockets():
+        return None
     try:
         handle = os.open(directory, _DIRECTORY_FLAGS)
     except OSError:
         return None
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        sock.connect(_address(handle, directory))
+        with _address(handle, directory) as address:
+            sock.connect(address)
         if not is_own_peer(sock):
             raise PermissionError(errno.EPERM, "another user listens")
     except OSError:
@@ -271,10 +316,24 @@ def _connect(directory: str) -> socket.socket | None:
     return sock
 
 
-def _address(handle: int, directory: str) -> str:
-    """Name the socket in a directory that is open: short, where the system has `/proc`."""
-    place = f"{_DESCRIPTORS}/{handle}" if os.path.isdir(_DESCRIPTORS) else directory
-    return f"{place}/{CONTROL_SOCKET_NAME}"
+@contextmanager
+def _address(handle: int, directory: str) -> Iterator[str]:
+    """Name the socket in a directory that is open by a short path, which is good until the end of the block.
+
+    Raises:
+        OSError: no short path can be made.
+    """
+    if os.path.isdir(_DESCRIPTORS):
+        yield f"{_DESCRIPTORS}/{handle}/{CONTROL_SOCKET_NAME}"
+        return
+    address = f"{directory}/{CONTROL_SOCKET_NAME}"
+    if len(os.fsencode(address)) <= _PATH_LIMIT_BYTES:
+        yield address
+        return
+    with tempfile.TemporaryDirectory(prefix="t-") as place:
+        link = f"{place}/d"
+        os.symlink(directory, link)
+        yield f"{link}/{CONTROL_SOCKET_NAME}"
 
 
 def _link_name(endpoint: Endpoint) -> str:

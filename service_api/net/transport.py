@@ -23,13 +23,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import os
 import select
 import socket
 import ssl
 import struct
-import termios
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -41,12 +39,17 @@ from ..access.identity import CERTIFICATE_ENDS, LOCAL_OPERATOR, Caller
 from ..access.shown_certificate import ShownCertificate
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId
 from ..endpoint import Endpoint
+from ..operating_system import optional_module
 from ..types import MemberId
 from .handshake_errors import HANDSHAKE_TIMEOUT_S, describe_handshake_error
 from .handshake_errors import PeerRefusedError as PeerRefusedError
-from .local_socket import LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
+from .local_socket import AF_UNIX, LOCAL_PEER, ControlSocket, connect_locally, is_own_peer
 from .sockets import connect_any, open_listening_sockets
 from .turns import Turns
+
+fcntl: Final = optional_module("fcntl")
+termios: Final = optional_module("termios")
+"""Both are used on Linux alone."""
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +80,7 @@ joined yet, the link to it would stay for ever, and nobody would dial again once
 """
 _KEEP_ALIVE_OPTIONS: Final = (
     ("TCP_KEEPIDLE", _KEEP_ALIVE_IDLE_S),
+    ("TCP_KEEPALIVE", _KEEP_ALIVE_IDLE_S),  # the same, by its name on macOS
     ("TCP_KEEPINTVL", _KEEP_ALIVE_INTERVAL_S),
     ("TCP_KEEPCNT", _KEEP_ALIVE_COUNT),
 )
@@ -751,7 +755,7 @@ def has_peer_closed(transport: asyncio.BaseTransport, *, if_unread: bool) -> boo
 def is_local(transport: asyncio.BaseTransport) -> bool:
     """Whether a connection goes through a control socket."""
     sock: socket.socket | None = transport.get_extra_info("socket")
-    return sock is not None and sock.family == socket.AF_UNIX
+    return sock is not None and sock.family == AF_UNIX
 
 
 def _find_tcp_socket(transport: asyncio.BaseTransport) -> socket.socket | None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from trimaran.archive.disk import file_system
-from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage
+from trimaran.service_api import ClientSession, Cluster, ClusteredService, SnapshotImage, synced_files
 
 PLACE = Path(os.environ.get("STANDING_STILL", "/nonexistent"))
 _LOOK_S = 0.02
@@ -27,7 +27,7 @@ def _wait_while(name: str) -> None:
 
 
 def _freeze_disk() -> None:
-    sync = file_system._sync_data
+    sync = synced_files.sync_data
 
     def sync_when_it_answers(handle: int) -> None:
         if (PLACE / "disk").exists():
@@ -35,7 +35,7 @@ def _freeze_disk() -> None:
             _wait_while("disk")
         sync(handle)
 
-    file_system._sync_data = sync_when_it_answers  # type: ignore[misc]  # a disk that can be frozen
+    file_system.__dict__["sync_data"] = sync_when_it_answers
 
 
 _freeze_disk()

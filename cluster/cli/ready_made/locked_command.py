@@ -21,12 +21,13 @@ from ....archive.tool.output import EXIT_FAILED, print_error
 from ....client import ClientConfig
 from ....client.ready_made import HeldLock, LocksClient, LockTimeoutError
 from ....service_api.errors import ClusterError
+from ....service_api.stop_signals import stop_signals
 from ...runtime.ground.activities import ActivityScope
 
 TOKEN_VARIABLE: Final = "LOCK_TOKEN"
 """Where a command finds the fencing token. Variables that begin with TRIMARAN_ are settings of commands."""
 NAME_VARIABLE: Final = "LOCK_NAME"
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS: Final = stop_signals()
 _SIGNALLED: Final = 128
 """A shell adds it to the number of the signal that ended a command."""
 _RELEASE_LIMIT_S: Final = 5.0

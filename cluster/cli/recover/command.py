@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
-import os
+import platform
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from ....archive.tool.output import (
 )
 from ....service_api import ConfigurationError
 from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ....service_api.operating_system import effective_user_id
 from ...core.vocabulary.configuration import Configuration
 from ...operating.salvage.choice import SalvageChoice, choose
 from ...operating.salvage.holding import Holding, read_holding
@@ -251,11 +252,11 @@ def _note(choice: SalvageChoice, cluster_id: ClusterId, now_ms: int) -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
-        user = f"uid {os.getuid()}"
+        user = f"uid {effective_user_id()}"
     when = datetime.fromtimestamp(now_ms // 1000, UTC)
     given = ", ".join(str(Path(holding.name).resolve()) for holding in choice.holdings)
     return (
-        f"recovered by {user} on {os.uname().nodename} at {when:%Y-%m-%dT%H:%M:%SZ}: "
+        f"recovered by {user} on {platform.node()} at {when:%Y-%m-%dT%H:%M:%SZ}: "
         f"old_cluster_id={format_cluster_id(choice.cluster_id)} new_cluster_id={format_cluster_id(cluster_id)} "
         f"leadership_term_id={chosen.last_term_id} log_position={chosen.end_position} "
         f"known_commit_position={choice.known_commit_position} from {chosen.name} of {given}"

@@ -30,6 +30,8 @@ BASE_PORTS: Final = range(15_000, 31_000)
 BASE_PORT_ATTEMPTS: Final = 200
 STOP_TIMEOUT_S: Final = 20.0
 KILL_TIMEOUT_S: Final = 5.0
+_STANDARD_INPUT: Final = asyncio.subprocess.DEVNULL if sys.platform == "linux" else asyncio.subprocess.PIPE
+"""A pipe that ends with this process where the kernel has no signal for that (`local_child`)."""
 LOG_TAIL_LINES: Final = 12
 LOG_TAIL_BYTES: Final = 16_384
 
@@ -93,7 +95,7 @@ class LocalNodes:
                 str(os.getpid()),
                 "node",
                 *self._flags(member_id, directory),
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=_STANDARD_INPUT,
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
                 env=clean_environment(),

@@ -9,8 +9,6 @@ import asyncio
 import contextlib
 import os
 import sys
-import termios
-import tty
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, TypeVar
 
@@ -20,6 +18,7 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from ....archive.tool.output import SHARED_PANEL, OutputFormat, ended_by_reader, make_console, print_line
+from ....service_api.operating_system import optional_module
 
 WatchOption = Annotated[
     float | None,
@@ -98,11 +97,12 @@ async def _repeat(
 
 @contextlib.contextmanager
 def ended_by_key(descriptor: int, end: asyncio.Event) -> Iterator[None]:
-    """Set `end` when somebody types q at a terminal; any other descriptor is left alone.
+    """Set `end` when somebody types q at a terminal; any other descriptor is left alone, and so is one of Windows.
 
     Keys are read one by one and not shown meanwhile; Ctrl-C stays what it is.
     """
-    if not os.isatty(descriptor):
+    termios, tty = optional_module("termios"), optional_module("tty")
+    if not os.isatty(descriptor) or termios is None or tty is None:
         yield
         return
     loop, before = asyncio.get_running_loop(), termios.tcgetattr(descriptor)

@@ -14,14 +14,15 @@ import os
 import signal
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TextIO
 
 from ...testing.simulation.campaign import Simulate
 from ...testing.simulation.run import Failure, Options, RunOutcome
@@ -136,12 +137,10 @@ class WorkerPool:
         # Ctrl-C reaches the whole group. A process inherits what is blocked: it leaves the end to us from its first
         # instruction on, and we hear of a Ctrl-C of this moment afterwards. The tracker comes first: starting it lets
         # the signal through again.
-        resource_tracker.ensure_running()
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        if os.name == "posix":
+            resource_tracker.ensure_running()
+        with _interrupts_blocked():
             process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         theirs.close()
         worker = _Worker(process, ours, note_file)
         self._workers.append(worker)
@@ -193,15 +192,39 @@ def _serve(connection: Connection, simulate: Simulate, note_file: Path, limit_s:
     os.dup2(2, 1)  # what a service prints must not get among the figures
     with note_file.open("w", encoding="utf-8") as note, contextlib.suppress(EOFError, BrokenPipeError):
         faulthandler.enable(note)
-        faulthandler.register(signal.SIGPROF, note, chain=True)  # which ends the process
+        set_timer = _make_processor_timer(note)
         while True:
             seed, options = connection.recv()
             faulthandler.dump_traceback_later(_WAIT_FACTOR * limit_s, exit=True, file=note)
-            signal.setitimer(signal.ITIMER_PROF, limit_s)
+            set_timer(limit_s)
             outcome = run_guarded(simulate, seed, options)
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            set_timer(0)
             faulthandler.cancel_dump_traceback_later()
             connection.send(outcome)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Block SIGINT until the end of the block, where a process can."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _make_processor_timer(note: TextIO) -> Callable[[float], object]:
+    """Return what ends this process, with its stacks in the note, after so much processor time; 0 stops it.
+
+    On a system without such a timer the limit of wall time ends the process, which is `_WAIT_FACTOR` times as long.
+    """
+    if not hasattr(signal, "setitimer") or not hasattr(faulthandler, "register"):  # Windows
+        return lambda limit_s: None
+    faulthandler.register(signal.SIGPROF, note, chain=True)  # which ends the process
+    return partial(signal.setitimer, signal.ITIMER_PROF)
 
 
 def run_guarded(simulate: Simulate, seed: int, options: Options) -> RunOutcome:

@@ -85,7 +85,7 @@ def _trim_memory() -> None:
 
     What a flood has taken lies in pieces between what is still in use, and the allocator keeps it otherwise.
     """
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # TypeError: Windows
         ctypes.CDLL(None).malloc_trim(0)
 
 

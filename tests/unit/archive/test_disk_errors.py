@@ -21,6 +21,7 @@ from trimaran.archive.disk.file_system import OsFileSystem, write_fully
 from trimaran.archive.disk_errors import ADVICE, disk_facts_of, explain_error, explaining
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.files.segment_files import storage_error
+from trimaran.service_api import synced_files
 
 DISK = OsFileSystem()
 NUMBERS = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EMFILE, errno.EDQUOT, errno.ESTALE]
@@ -34,8 +35,8 @@ CALLS: dict[str, tuple[object, str, Callable[[Path, int], Any], dict[str, object
         {"operation": "create"},
     ),
     "read": (
-        os,
-        "pread",
+        file_system,
+        "_pread",
         lambda path, handle: DISK.pread(handle, 32, 64),
         {"operation": "read", "offset": 64, "length": 32},
     ),
@@ -46,13 +47,13 @@ CALLS: dict[str, tuple[object, str, Callable[[Path, int], Any], dict[str, object
         {"operation": "read", "offset": 64, "length": 8},
     ),
     "write": (
-        os,
-        "pwrite",
+        file_system,
+        "_pwrite",
         lambda path, handle: write_fully(DISK, handle, b"x" * 16, 128),
         {"operation": "write", "offset": 128, "length": 16},
     ),
-    "sync data": (file_system, "_sync_data", lambda path, handle: DISK.sync_data(handle), {"operation": "sync"}),
-    "sync file": (file_system, "_sync_file", lambda path, handle: DISK.sync_file(handle), {"operation": "sync"}),
+    "sync data": (file_system, "sync_data", lambda path, handle: DISK.sync_data(handle), {"operation": "sync"}),
+    "sync file": (file_system, "sync_file", lambda path, handle: DISK.sync_file(handle), {"operation": "sync"}),
     "rename": (
         os,
         "replace",
@@ -71,7 +72,7 @@ CALLS: dict[str, tuple[object, str, Callable[[Path, int], Any], dict[str, object
 """What is called and made to fail, how it is reached, and the facts that are told."""
 
 DIRECTORY_CALLS: dict[str, tuple[object, str, Callable[[Path], Any], str]] = {
-    "sync": (file_system, "_sync_file", DISK.sync_directory, "sync the directory"),
+    "sync": (synced_files, "sync_file", DISK.sync_directory, "sync the directory"),
     "open for a sync": (os, "open", DISK.sync_directory, "sync the directory"),
     "list": (os, "listdir", DISK.list_directory, "list the directory"),
     "space": (os, "statvfs", DISK.disk_space, "find the free space"),

@@ -111,7 +111,7 @@ def test_what_users_code_has_left_counts_again(rig: Rig) -> None:
 
 
 def test_a_disk_that_does_not_answer_is_no_hang(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_system, "_sync_file", lambda handle: rig.tick(10 * LIMIT_TICKS))
+    monkeypatch.setattr(file_system, "sync_file", lambda handle: rig.tick(10 * LIMIT_TICKS))
 
     OsFileSystem().sync_file(0)
 
@@ -140,7 +140,7 @@ def test_a_sync_in_another_thread_is_waited_for_while_the_member_closes(
         waiting.set()
         done.wait()
 
-    monkeypatch.setattr(file_system, "_sync_file", sync)
+    monkeypatch.setattr(file_system, "sync_file", sync)
     disk = threading.Thread(target=OsFileSystem().sync_file, args=(0,))
     disk.start()
     waiting.wait()
