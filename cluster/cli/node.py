@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from ...archive.log.group_directories import settle_group_count
+from ...service_api.operating_system import expect_member_system
 from ..node.member_process import run_node
 from ..runtime.files.process_log import ProcessLog
 from ..settings.config import NodeConfig
@@ -28,6 +29,7 @@ def node(**settings: Any) -> None:
     If the cluster has groups, this command starts a process for each and keeps it running; with the setting group it
     is that group itself.
     """
+    expect_member_system("trimaran node")
     config = load_from_flags(settings).config
     settle_group_count(config.directory, config.groups)
     if config.groups > 1 and not config.group:

@@ -68,7 +68,7 @@ _INSTALLED: Final = tuple(
         for directory in (
             *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
             *(site.getsitepackages() if hasattr(site, "getsitepackages") else ()),
-            site.getusersitepackages(),
+            *([site.getusersitepackages()] if site.getusersitepackages() else ()),  # there may be none for this user
         )
     }
 )

@@ -19,6 +19,8 @@ it is defined.
 from __future__ import annotations
 
 import inspect
+import sys
+from collections.abc import Iterable
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Final, Generic, TypeVar, dataclass_transform
 
@@ -133,7 +135,7 @@ class ServiceError(ClusterError):
     def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         _name(cls, name)
-        for field in inspect.get_annotations(cls):
+        for field in _annotated_names(cls):
             if hasattr(ServiceError, field):
                 raise ConfigurationError(
                     f"{cls.__qualname__}: field={field!r} is a name of every error; choose another"
@@ -152,6 +154,15 @@ class ServiceError(ClusterError):
     def __str__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
         return f"{type(self).__name__}({fields})"
+
+
+def _annotated_names(cls: type) -> Iterable[str]:
+    """Return the names of the fields of a class; their types may be of classes that are defined later."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        return annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(cls)
 
 
 def wire_name(message: type) -> str:

@@ -31,6 +31,7 @@ from ....service_api.errors import ConfigurationError
 from ....service_api.net.connection_gate import ConnectionGate, GateLimits
 from ....service_api.net.descriptors import DescriptorBudget
 from ....service_api.net.transport import NetworkStack, Purpose
+from ....service_api.operating_system import expect_member_system
 from ....service_api.stop_signals import on_stop_signal
 from ....service_api.tls import TlsSettings, TlsStack, serving_network
 from ....service_api.tls.watch import TlsWatch
@@ -100,6 +101,10 @@ def serve(
     * CONNECTION_LIMIT,
 ) -> None:
     """Serve an archive over TCP: record, replay, edit, copy. Stops in order on SIGTERM, SIGINT and SIGHUP."""
+    try:
+        expect_member_system("trimaran archive serve")
+    except ConfigurationError as error:
+        _fail(str(error), EXIT_USAGE)
     config = _make_config(term_length, segment_length, file_sync_level)
     tls = {
         "authorities": tls_authorities,

@@ -10,6 +10,7 @@ import typer
 
 from ....archive.config import ArchiveConfig
 from ....service_api.endpoint import Endpoint
+from ....service_api.operating_system import expect_member_system
 from ....service_api.types import NULL_VALUE
 from ....service_api.wire.checksum import ChecksumKind
 from ...operating.backup.agent import BackupAgent
@@ -65,6 +66,7 @@ def run(
     The agent copies from one member at a time, and goes on with another one when that fails. Started again on the same
     directory it goes on where it was. It needs the role of an observer, and changes nothing in the cluster.
     """
+    expect_member_system("trimaran backup run")
     configure_logging(log_format, member_id=NULL_VALUE)
     if checksum not in ("crc32", "crc32c", "none"):
         raise typer.BadParameter(f"{checksum}: expected crc32, crc32c or none")

@@ -21,6 +21,7 @@ from rich.console import Console
 from ....archive.tool.output import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE
 from ....service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError
 from ....service_api.net.transport import NetworkStack
+from ....service_api.operating_system import expect_member_system
 from ....service_api.tls import TlsSettings, client_network
 from ...core.vocabulary.members import quorum_threshold
 from ...settings.config import parse_members
@@ -156,6 +157,7 @@ def demo(
     run, and the members recorded the same bytes.
     """
     try:
+        expect_member_system("trimaran demo")
         options = DemoOptions(
             requests_file=requests or examples_directory() / "data" / REQUESTS_FILE,
             directory=directory,

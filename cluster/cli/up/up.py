@@ -15,6 +15,7 @@ import typer
 
 from ....archive.tool.output import EXIT_FAILED, EXIT_NO_LEADER, EXIT_OK, OutputFormat, OutputOption, fail
 from ....service_api.errors import ClusterError, ConfigurationError
+from ....service_api.operating_system import expect_member_system
 from ....service_api.quantities import format_size_bytes, parse_size_bytes
 from ....service_api.ready_made import READY_MADE
 from ....service_api.stop_signals import on_stop_signal
@@ -105,6 +106,7 @@ def up(
     in which you name them. For a service of yours terms and segments are 16MiB long, and a query that changes the state
     fails; services that are ready to run have the defaults of `trimaran node`.
     """
+    expect_member_system("trimaran up")
     if services:
         if settings["service"] is not None:
             raise ConfigurationError(
