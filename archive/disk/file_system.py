@@ -274,7 +274,7 @@ class OsFileSystem:
         """Tell the kernel that the range need not stay in the page cache, where there is a way to tell it."""
         if hasattr(os, "posix_fadvise"):  # Linux and most of Unix, but not macOS
             with suppress(OSError):  # it was only meant well
-                os.posix_fadvise(handle, offset, length, os.POSIX_FADV_DONTNEED)
+                os.posix_fadvise(handle, offset, length, optional_flag("POSIX_FADV_DONTNEED"))
 
     def sync_directory(self, path: Path) -> None:
         """Return once creations, renames and removals in the directory are durable."""
