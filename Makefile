@@ -80,10 +80,16 @@ test: $(STAMP) compiled  ## Run the whole suite (about twelve minutes on two cor
 test-kernel test-lab test-operating test-data test-services: $(STAMP) compiled  ## Run the fast tests of one part (three minutes).
 	@paths=$$($(BIN)/python -m tests.parts $(@:test-%=%)) && $(SUITE) -q -m 'not slow and not campaign' $$paths $(ARGS)
 
+# What runs on every operating system; docs/platforms.md says what else does.
+EVERYWHERE := $(addprefix src/trimaran/,service_api client archive)
+
 check: $(STAMP) $(VENV)/.installed-check  ## Format, lint, types, import rules, known dangers and the fastest tests (about a minute).
 	@echo "==> format"; $(BIN)/ruff format --check --quiet $(SOURCES) || { echo "run: make format" >&2; exit 1; }
 	@echo "==> lint"; $(BIN)/ruff check --quiet $(SOURCES)
 	@echo "==> types"; $(BIN)/mypy
+	@for platform in darwin win32; do \
+	    echo "==> types on $$platform"; $(BIN)/mypy --platform $$platform --cache-dir .mypy_cache/$$platform $(EVERYWHERE) || exit 1; \
+	done
 	@echo "==> import rules"; $(BIN)/lint-imports
 	@echo "==> what bandit knows"; $(BIN)/bandit --quiet --recursive --configfile pyproject.toml -ll $(PACKAGES) benchmarks 2>/dev/null
 	@echo "==> known vulnerabilities"; found=$$($(BIN)/pip-audit --local --progress-spinner off 2>&1) \

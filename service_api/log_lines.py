@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -73,7 +74,7 @@ class LogLineWriter:
 
     def _poller(self) -> Any:  # `select.poll` is a function: its objects have no public class
         """Return what tells whether a line would wait; None on Windows, where a line waits for its reader."""
-        if not hasattr(select, "poll"):
+        if sys.platform == "win32" or not hasattr(select, "poll"):
             return None
         ready = select.poll()
         ready.register(self._descriptor, select.POLLOUT)

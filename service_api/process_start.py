@@ -39,7 +39,8 @@ def end_first_process_on_signals() -> None:
     opened its files was lost, and the container was killed after its time-out.
     """
     if os.getpid() == _FIRST_PROCESS:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name)
             if signal.getsignal(number) == signal.SIG_DFL:
                 signal.signal(number, _end)
 

@@ -188,7 +188,8 @@ class OsFileSystem:
         """Fill `buffer` from `offset` on and return how many bytes were read."""
         try:
             if hasattr(os, "preadv"):  # Linux, and macOS since 11
-                return os.preadv(handle, [buffer], offset)
+                count: int = os.preadv(handle, [buffer], offset)
+                return count
             data = _pread(handle, len(buffer), offset)
         except OSError as error:
             raise explain_error_on_handle(error, "read", handle, offset=offset, length=len(buffer))  # noqa: B904

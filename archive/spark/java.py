@@ -120,7 +120,7 @@ def _write_wrapper(home: Path) -> Path:
         handle, temporary = tempfile.mkstemp(dir=wrapper.parent)
         with os.fdopen(handle, "w") as file:
             file.write(text)
-            os.fchmod(handle, 0o755)  # nosec B103
+        os.chmod(temporary, 0o755)  # nosec B103
         os.replace(temporary, wrapper)
     except OSError as error:
         raise ConfigurationError(

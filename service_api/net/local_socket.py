@@ -273,7 +273,7 @@ def _opened_runtime_directory(path: Path, *, create: bool) -> Iterator[int]:
             raise OSError(error.errno, "it is a link or a file, expected a directory", str(path)) from error
         raise
     try:
-        found, uid = os.fstat(handle), os.geteuid()
+        found, uid = os.fstat(handle), effective_user_id()
         mode = stat.S_IMODE(found.st_mode)
         if found.st_uid != uid or mode & 0o077:
             raise PermissionError(

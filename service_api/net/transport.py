@@ -28,6 +28,7 @@ import select
 import socket
 import ssl
 import struct
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -740,7 +741,7 @@ def has_peer_closed(transport: asyncio.BaseTransport, *, if_unread: bool) -> boo
     """
     sock = transport.get_extra_info("socket")
     fd = -1 if sock is None else sock.fileno()
-    if fd < 0 or not hasattr(select, "POLLRDHUP"):
+    if fd < 0 or sys.platform == "win32" or not hasattr(select, "POLLRDHUP"):
         return False
     poller = select.poll()
     poller.register(fd, select.POLLRDHUP)

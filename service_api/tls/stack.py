@@ -35,6 +35,7 @@ from ..access.private_files import FileVersion, version_of
 from ..cluster_id import NULL_CLUSTER_ID, ClusterId, describe_other_cluster, format_cluster_id
 from ..endpoint import Endpoint
 from ..errors import ConfigurationError
+from ..net.local_socket import AF_UNIX
 from ..net.transport import (
     SOCKETS,
     Encryption,
@@ -188,7 +189,7 @@ class TlsStack(SocketStack):
         """Connect without a loop; otherwise as `SocketStack.dial_blocking`."""
         encryption = self.dialling(purpose, endpoint, None)
         plain = super().dial_blocking(purpose, endpoint, timeout_s)
-        if plain.family == socket.AF_UNIX:
+        if plain.family == AF_UNIX:
             return plain  # of this machine and this user: there is nothing to encrypt
         try:
             connection = encryption.context.wrap_socket(plain, server_hostname=endpoint.host)
