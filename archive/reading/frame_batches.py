@@ -88,13 +88,12 @@ def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
 
 
 def read_batches(
-    directory: Path,
+    location: ArchiveLocation,
     descriptor: RecordingDescriptor,
     selection: FrameSelection,
     schema: Any,  # a pyarrow.Schema, from `frame_schema`
     on_problem: Callable[[ReadProblem], None],
     on_progress: Callable[[int], None] = lambda position: None,
-    file_system: ReadableFileSystem | None = None,
 ) -> Iterator[Any]:
     """Yield the record batches of one recording; `on_problem` is told at the end if they end too early.
 
@@ -105,14 +104,14 @@ def read_batches(
     from .vector.messages import MessageBlockJoiner
 
     scanner = FrameScanner(
-        directory,
+        location.directory,
         descriptor,
         start_position=selection.start_position,
         stop_position=selection.stop_position,
         bound_position=selection.bound_position,
         checksummed=selection.checksums,
         block_length_bytes=selection.batch_length_bytes,
-        file_system=file_system,
+        file_system=location.file_system,
     )
     maker = BatchMaker(schema, descriptor.recording_id)
     blocks: Iterator[FrameBlock] = iter(MessageBlockJoiner(scanner) if selection.reassemble else scanner)
@@ -200,9 +199,7 @@ def _read_entries(
             recording_id = None if entry.descriptor is None else entry.descriptor.recording_id
             on_problem(ReadProblem(recording_id, None, f"catalog entry at offset={entry.offset}: {entry.problem}"))
             continue
-        yield from read_batches(
-            location.directory, entry.descriptor, selection, schema, on_problem, file_system=location.file_system
-        )
+        yield from read_batches(location, entry.descriptor, selection, schema, on_problem)
 
 
 def raise_problem(problem: ReadProblem) -> None:

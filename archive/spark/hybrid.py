@@ -160,7 +160,7 @@ def _exported_parts(
     """Yield the full segments whose files are there and whose frames are all asked for."""
     bound = find_bound(options, location, descriptor, LogFile(location, descriptor).find_reach())
     names = set(os.listdir(parquet))
-    for part in plan_parts(location.directory, descriptor, bound, location.file_system):
+    for part in plan_parts(location, descriptor, bound):
         name = closed_file_name(part, ExportFormat.PARQUET)
         is_wanted = part.is_closed and part.start_position >= (options.start_position or 0)
         if is_wanted and name in names and _is_current(location, part, parquet / name):
@@ -168,8 +168,6 @@ def _exported_parts(
 
 
 def _is_current(location: ArchiveLocation, part: ExportPart, file: Path) -> bool:
-    if not location.is_local:
-        return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
     changed_at_ns = LogFile(location, part.descriptor).changed_at_ns(part.base_position)
     return changed_at_ns is not None and is_current(file, changed_at_ns)
 
