@@ -26,8 +26,8 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.frame_batches import ReadProblem
+from trimaran.archive.reading.vector.boundaries import CutRules, find_cut
 from trimaran.archive.spark.source.batch_reader import find_problems, read_partition
-from trimaran.archive.spark.source.boundaries import CutRules, find_cut
 from trimaran.archive.spark.source.columns import frame_struct
 from trimaran.archive.spark.source.options import parse_options
 from trimaran.archive.spark.source.partitions import (
