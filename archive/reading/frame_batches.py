@@ -6,7 +6,7 @@ Needs `trimaran[arrow]`, which is imported only when this is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,6 +41,10 @@ class ReadProblem:
     recording_id: RecordingId | None
     position: int | None
     reason: str
+
+    def of_group(self, group_index: int) -> ReadProblem:
+        """Return the problem with the group in its reason."""
+        return replace(self, reason=f"group {group_index}: {self.reason}")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

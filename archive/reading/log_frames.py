@@ -10,7 +10,6 @@ positions and times of different groups have no common order, so no order is mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,4 +177,4 @@ def _common_time_unit(locations: dict[int, ArchiveLocation], path: Path | str) -
 
 
 def _tell(on_problem: OnReadProblem, group_index: int, problem: ReadProblem) -> None:
-    on_problem(replace(problem, reason=f"group {group_index}: {problem.reason}"))
+    on_problem(problem.of_group(group_index))
