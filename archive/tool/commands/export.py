@@ -319,10 +319,10 @@ def _follow(exports: Sequence[_Export]) -> list[dict[str, Any]]:
 
     def tell(rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
+            if row["remarks"] and len(noted) < _NOTED_LIMIT:
+                noted.append(row)  # first: who reads the line may interrupt at once
             print_line(row)
             sys.stdout.flush()
-            if row["remarks"] and len(noted) < _NOTED_LIMIT:
-                noted.append(row)
 
     try:
         for each in exports:
