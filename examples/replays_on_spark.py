@@ -159,8 +159,8 @@ def replay_outputs(
     *,
     kinds: Sequence[OutputKind | str] | None = None,
     snapshot: SnapshotChoice = "oldest",
-    stop: int | None = None,
-    stop_time: int | datetime | None = None,
+    position: int | None = None,
+    time: int | datetime | None = None,
     service_id: int = 0,
     service_count: int | None = None,
     bound: Bound = "committed",
@@ -178,7 +178,7 @@ def replay_outputs(
     wanted = frozenset(OutputKind) if kinds is None else frozenset(map(_kind_of, kinds))
     plan = _plan(directory, service, service_id, service_count, service_dir)
     log = plan.open()
-    target = find_target(log, position=stop, time=stop_time, end_position=log.end_of(bound))
+    target = find_target(log, position=position, time=time, end_position=log.end_of(bound))
     unit = _UNITS[log.time_unit]
     return _run(
         spark,
@@ -206,8 +206,8 @@ def what_if_frame(
     new: Services,
     is_resumed: bool = True,
     snapshot: SnapshotChoice = "oldest",
-    stop: int | None = None,
-    stop_time: int | datetime | None = None,
+    position: int | None = None,
+    time: int | datetime | None = None,
     service_id: int = 0,
     service_count: int | None = None,
     bound: Bound = "committed",
@@ -225,7 +225,7 @@ def what_if_frame(
     """
     plan = _plan(directory, new, service_id, service_count, service_dir)
     log = plan.open()
-    target = find_target(log, position=stop, time=stop_time, end_position=log.end_of(bound))
+    target = find_target(log, position=position, time=time, end_position=log.end_of(bound))
     tasks = _stretches(plan, log, snapshot, target)
     if not is_resumed:
         tasks = [replace(tasks[0], target=target)]

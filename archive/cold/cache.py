@@ -1,8 +1,8 @@
 """Cold segments on a member's disk: those used last, up to a length in all.
 
-Each process that reads uses the same files: the member, a command, a task of Spark. It removes the ones that were used
-longest ago, by the time of the file, before it fetches another. An open file that is removed stays readable until
-it is closed. Files have their final name only after their checksum was found right.
+The member fills it: it removes the files that were used longest ago, by the time of the file, before it fetches
+another. Other processes read what is there and change nothing (`file_system`). An open file that is removed stays
+readable until it is closed. Files have their final name only after their checksum was found right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from ...service_api.errors import ClusterError
 from ..disk.file_system import FileSystem
 from ..stored.cluster_store import ClusterStore
 from ..stored.index import StoredObject, StoredSegment
@@ -21,8 +20,16 @@ from ..stored.index import StoredObject, StoredSegment
 CACHE_DIRECTORY_NAME: Final = "cold-cache"
 """In the archive's directory."""
 
-_ATTEMPT_LIMIT: Final = 3
 _counter: Final = itertools.count()
+
+
+def cached_path(archive_directory: Path, segment: StoredSegment) -> Path:
+    """Name the file of a segment in the cache of an archive's directory, whether it is there or not."""
+    return archive_directory / CACHE_DIRECTORY_NAME / _file_name(segment)
+
+
+def _file_name(segment: StoredSegment) -> str:
+    return f"{segment.base_position}-{segment.sha256[:16]}.rec"
 
 
 class SegmentCache:
@@ -38,7 +45,7 @@ class SegmentCache:
 
     def path_of(self, segment: StoredSegment) -> Path:
         """Name the file of a segment, whether it is there or not."""
-        return self.directory / f"{segment.base_position}-{segment.sha256[:16]}.rec"
+        return self.directory / _file_name(segment)
 
     def fetch(self, store: ClusterStore, segment: StoredSegment) -> bool:
         """Have a segment on the disk, and say whether it had to be fetched. Others go if there is no room for it.
@@ -57,22 +64,6 @@ class SegmentCache:
         self._disk.rename(temporary, path)
         self._disk.mark_used(path)
         return True
-
-    def open_segment(self, store: ClusterStore, segment: StoredSegment) -> int:
-        """Open the file of a segment for reading, after it was fetched if need be.
-
-        Raises:
-            StoreError: the store refused, or has something else.
-            OSError: the disk refused.
-        """
-        for _ in range(_ATTEMPT_LIMIT):
-            self.fetch(store, segment)
-            with suppress(FileNotFoundError):  # another process needed the room already
-                return self._disk.open_file(self.path_of(segment), writable=False)
-        raise ClusterError(
-            f"a cold segment is removed from the cache before it can be read: directory={self.directory} "
-            f"limit_bytes={self.limit_bytes}; raise cold_cache_bytes, or let fewer processes read at once"
-        )
 
     def drop(self, segment: StoredSegment) -> None:
         """Forget a segment: it is fetched again."""

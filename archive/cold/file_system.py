@@ -1,8 +1,12 @@
 """The disk of a member with cold storage as readers see it: segments that left are there, and are fetched when read.
 
 Every reader of a directory lists it, opens segments by name, and asks the catalog where a recording begins. So that is
-all there is to change: the listing has the cold segments as well, opening one fetches it into the cache, and the log
-begins where its cold segments do. Who writes gets the plain disk.
+all there is to change: the listing has the cold segments as well, opening one fetches it, and the log begins where its
+cold segments do. Who writes gets the plain disk.
+
+A reader changes nothing in the directory: it uses what the member's cache has, as it is, and fetches everything else
+into temporary files of its own (`fetched`). So a directory that cannot be written is read, too, and the scan of an
+analyst takes no room from the replays of the member.
 
 Code for cold storage is loaded where there is some: other readers need neither pydantic nor a store.
 The record of the directory is read again whenever a segment is missed, for the member may run and move it meanwhile.
@@ -10,6 +14,7 @@ The record of the directory is read again whenever a segment is missed, for the 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -54,13 +59,15 @@ class ColdFileSystem(OsFileSystem):
             if segment is None:
                 raise
         from ..stored.cluster_store import ClusterStore
-        from .cache import CACHE_DIRECTORY_NAME, SegmentCache
+        from .cache import cached_path
+        from .fetched import FETCHED
 
+        with suppress(FileNotFoundError):
+            return super().open_file(cached_path(self.directory, segment), writable=False)
         store = self._stores.get(record.url)
         if store is None:
             store = self._stores[record.url] = ClusterStore(record.url)
-        cache = SegmentCache(self.directory / CACHE_DIRECTORY_NAME, limit_bytes=record.cache_bytes, disk=OsFileSystem())
-        return cache.open_segment(store, segment)
+        return FETCHED.open_segment(store, segment)
 
     def list_directory(self, path: Path) -> list[str]:
         """Return the names in a directory, sorted; in that of the archive those of cold segments are among them."""

@@ -90,11 +90,17 @@ class LogFile:
         )
 
     def changed_at_ns(self, base_position: int) -> int | None:
-        """Return when a segment on a disk of this machine was last changed; None if it is not there."""
+        """Return when a segment was last changed; 0 for one in a store, which never changes; None if it is not there.
+
+        Raises:
+            OSError: the disk or the store refused.
+        """
+        if not self.location.is_local:
+            return 0  # a store gets new objects, and nobody cuts a log back there
         try:
             return self.segment_path(base_position).stat().st_mtime_ns
         except FileNotFoundError:
-            return None
+            return 0 if base_position in self.segment_base_positions() else None
 
     def read(self, position: int, length: int) -> bytes:
         """Read bytes of one segment, unchecked: fewer where its file ends, none where it is not there.

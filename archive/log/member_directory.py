@@ -50,6 +50,14 @@ class ArchiveLocation(NamedTuple):
         return str(self.directory)
 
 
+def path_on_disk(text: str) -> Path | None:
+    """Take a path, or a `file:` URL, as a path of this machine; None: it is the URL of another place."""
+    local = path_of_file_url(text)
+    if local is None and _URL.fullmatch(text):
+        return None
+    return Path(text if local is None else local)
+
+
 def locate(path: str | Path | ArchiveLocation) -> ArchiveLocation:
     """Take a directory by path or URL, or by its location, as it is; nothing is looked at.
 
@@ -62,11 +70,11 @@ def locate(path: str | Path | ArchiveLocation) -> ArchiveLocation:
     text = str(path)
     if isinstance(path, ArchiveLocation):
         return path
-    local = path_of_file_url(text)
-    if isinstance(path, Path) or local is not None or not _URL.fullmatch(text):
-        if isinstance(path, Path) and _FLATTENED_URL.fullmatch(text) and not path.exists():
-            raise ConfigurationError(f"a URL is given as text: path={path!r} expected a str")
-        return ArchiveLocation(OsFileSystem(), Path(text if local is None else local))
+    if isinstance(path, Path) and _FLATTENED_URL.fullmatch(text) and not path.exists():
+        raise ConfigurationError(f"a URL is given as text: path={path!r} expected a str")
+    local = path if isinstance(path, Path) else path_on_disk(text)
+    if local is not None:
+        return ArchiveLocation(OsFileSystem(), local)
     url = text.rstrip("/")
     scheme, separator, rest = url.partition("://")
     parent, _, name = rest.rpartition("/")

@@ -9,6 +9,9 @@ recording is written again by each run, under a name that says so:
     0-131072.damaged.parquet   what lies before a wrong frame; tried again by each run
     _export.json               what these files hold, so that another run does not mix in something else
 
+A member's directory with groups holds several logs. Each has an export of its own in `group=0` and so on, as Hive names
+the folders of a partition: readers of the whole make a column `group` of them.
+
 Each file is written under a working name, synced, and renamed: what has one of these names is whole.
 """
 
@@ -26,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from ...service_api.errors import ClusterError
 from ...service_api.types import TimeUnit
-from ..disk.file_system import OsFileSystem, ReadableFileSystem
+from ..disk.file_system import OsFileSystem
 from ..format.descriptor import RecordingDescriptor
 from ..log.log_file import LogFile
 from ..log.member_directory import ArchiveLocation
@@ -34,8 +37,7 @@ from .export_files import open_part_file
 from .frame_batches import FrameSelection, ReadProblem
 
 MANIFEST_NAME: Final = "_export.json"
-_DISK: Final = OsFileSystem()
-_PART_NAME: Final = re.compile(r"\d+-\d+(\.tail|\.damaged)?\.(parquet|arrow|jsonl)")
+_PART_NAME: Final = re.compile(r"(\d+)-(\d+)(\.tail|\.damaged)?\.(parquet|arrow|jsonl)")
 
 
 class ExportRefusedError(ClusterError):
@@ -62,6 +64,8 @@ class PartState(StrEnum):
     """Its segment holds no frame yet, so there is no file."""
     DAMAGED = "damaged"
     """Only what lies before the damage is written."""
+    PURGED = "purged"
+    """The recording does not have it any more, and it was not exported before."""
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -138,13 +142,10 @@ def open_export(
 
 
 def plan_parts(
-    directory: Path,
-    descriptor: RecordingDescriptor,
-    bound_position: int | None = None,
-    file_system: ReadableFileSystem = _DISK,
+    location: ArchiveLocation, descriptor: RecordingDescriptor, bound_position: int | None = None
 ) -> Iterator[ExportPart]:
     """Yield the parts of a recording in order; one whose segment file is missing is a part, too, and damaged."""
-    bases = LogFile(ArchiveLocation(file_system, directory), descriptor).segment_base_positions()
+    bases = LogFile(location, descriptor).segment_base_positions()
     length, stop_position = descriptor.segment_file_length, descriptor.stop_position
     end = max(bases, default=-1) + 1 if stop_position is None else stop_position
     for base in range(descriptor.segment_base_position(descriptor.start_position), end, length):
@@ -156,8 +157,30 @@ def plan_parts(
         yield ExportPart(descriptor, base, base + length if is_full else stop_position, is_closed)
 
 
+def find_holes(target: Path, descriptor: RecordingDescriptor) -> list[tuple[int, int]]:
+    """Find the positions, from and to, that a recording lost since an earlier run and that no file here holds whole.
+
+    A recording that lost its beginning before its first export has no hole: its export begins later.
+
+    Raises:
+        OSError: the directory of the export cannot be read.
+    """
+    found = [match for name in os.listdir(target) if (match := _PART_NAME.fullmatch(name)) is not None]
+    known = [match for match in found if int(match[1]) == descriptor.recording_id]
+    whole = {int(match[2]) for match in known if match[3] is None}
+    length = descriptor.segment_file_length
+    first = descriptor.segment_base_position(descriptor.start_position)
+    holes: list[tuple[int, int]] = []
+    for base in range(min((int(match[2]) for match in known), default=first), first, length):
+        if base in whole:
+            continue
+        start = holes.pop()[0] if holes and holes[-1][1] == base else base
+        holes.append((start, base + length))
+    return holes
+
+
 def export_part(
-    directory: Path,
+    location: ArchiveLocation,
     part: ExportPart,
     target: Path,
     options: ExportOptions,
@@ -174,7 +197,7 @@ def export_part(
     names = {state: _file_name(part, options.format, state) for state in PartState if state in _SUFFIXES}
     closed_name = names[PartState.WRITTEN]
     # The file of the export gets this time.
-    changed_at_ns = LogFile.of(directory, part.descriptor).changed_at_ns(part.base_position) or 0
+    changed_at_ns = LogFile(location, part.descriptor).changed_at_ns(part.base_position) or 0
     if part.is_closed and is_current(target / closed_name, changed_at_ns):
         _remove(target, (names[PartState.TAIL], names[PartState.DAMAGED]))
         return PartResult(part, PartState.KEPT, closed_name, None)
@@ -183,12 +206,13 @@ def export_part(
     try:
         file = open_part_file(working_path, options.format.value, options.columns, options.time_unit)
         with contextlib.closing(file):
-            file.write_part(directory, part.descriptor, _selection(part, options), problems.append, on_progress)
+            file.write_part(location, part.descriptor, _selection(part, options), problems.append, on_progress)
         state = PartState.DAMAGED if problems else PartState.WRITTEN if part.is_closed else PartState.TAIL
         if state is PartState.TAIL and not file.row_count:
             state = PartState.EMPTY
         else:
-            os.utime(working_path, ns=(changed_at_ns, changed_at_ns))
+            if changed_at_ns:
+                os.utime(working_path, ns=(changed_at_ns, changed_at_ns))
             publish(working_path, target / names[state])
         _remove(target, (name for other, name in names.items() if other is not state))
     finally:

@@ -10,8 +10,10 @@ from typing import Any, Final, Protocol, TextIO
 from ...service_api.types import TimeUnit
 from ...service_api.wire.frame import FLAG_BEGIN, HEADER_LENGTH, TYPE_DATA, UNFRAGMENTED
 from ...service_api.wire.log.fields import read_log_fields
-from ..files.reader import Frame, FrameReader, MessageReader
+from ..files.reader import Frame, MessageReader
 from ..format.descriptor import RecordingDescriptor
+from ..log.log_file import LogFile
+from ..log.member_directory import ArchiveLocation
 from .frame_batches import FrameSelection, ReadProblem, find_problem, make_schema, read_batches
 from .frame_columns import COLUMNS, ColumnType, Encoding, choose_columns
 
@@ -31,7 +33,7 @@ class PartFile(Protocol):
 
     def write_part(
         self,
-        directory: Path,
+        location: ArchiveLocation,
         descriptor: RecordingDescriptor,
         selection: FrameSelection,
         on_problem: OnProblem,
@@ -67,13 +69,13 @@ class _ArrowFile:
 
     def write_part(
         self,
-        directory: Path,
+        location: ArchiveLocation,
         descriptor: RecordingDescriptor,
         selection: FrameSelection,
         on_problem: OnProblem,
         on_progress: OnProgress,
     ) -> None:
-        for batch in read_batches(directory, descriptor, selection, self._schema, on_problem, on_progress):
+        for batch in read_batches(location, descriptor, selection, self._schema, on_problem, on_progress):
             self._pending.append(batch)
             self._pending_bytes += batch.nbytes
             self.row_count += batch.num_rows
@@ -128,18 +130,14 @@ class _JsonLinesFile:
 
     def write_part(
         self,
-        directory: Path,
+        location: ArchiveLocation,
         descriptor: RecordingDescriptor,
         selection: FrameSelection,
         on_problem: OnProblem,
         on_progress: OnProgress,
     ) -> None:
-        reader = FrameReader(
-            directory,
-            descriptor,
-            start_position=selection.start_position,
-            stop_position=selection.stop_position,
-            checksummed=selection.checksums,
+        reader = LogFile(location, descriptor).reader(
+            selection.start_position, stop_position=selection.stop_position, checksummed=selection.checksums
         )
         bound = selection.bound_position
         frames = _up_to(iter(reader), bound)

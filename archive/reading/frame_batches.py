@@ -6,7 +6,7 @@ Needs `trimaran[arrow]`, which is imported only when this is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,9 @@ from ...service_api.types import RecordingId, TimeUnit
 from ..cold.file_system import readable_disk
 from ..disk.file_system import ReadableFileSystem
 from ..disk_errors import disk_facts_of
-from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError
+from ..errors import ArchiveError, ArchiveErrorCode, CorruptionError, below_oldest
 from ..files.catalog import read_catalog
 from ..files.log_end import LogEnd
-from ..files.reader import FrameReader
 from ..format.catalog import CATALOG_FILE_NAME, CatalogEntry
 from ..format.descriptor import RecordingDescriptor, RecordingState
 from ..log.member_directory import ArchiveLocation
@@ -27,7 +26,7 @@ from ..log.time_unit import find_time_unit
 from .frame_columns import choose_columns
 
 if TYPE_CHECKING:
-    from ..files.vector.scan import FrameBlock
+    from ..files.vector.scan import FrameBlock, FrameScanner
 
 DEFAULT_BATCH_LENGTH_BYTES: Final = 1 << 22
 
@@ -42,6 +41,10 @@ class ReadProblem:
     recording_id: RecordingId | None
     position: int | None
     reason: str
+
+    def of_group(self, group_index: int) -> ReadProblem:
+        """Return the problem with the group in its reason."""
+        return replace(self, reason=f"group {group_index}: {self.reason}")
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -88,42 +91,69 @@ def make_schema(columns: Sequence[str] | None, time_unit: TimeUnit) -> Any:
 
 
 def read_batches(
-    directory: Path,
+    location: ArchiveLocation,
     descriptor: RecordingDescriptor,
     selection: FrameSelection,
     schema: Any,  # a pyarrow.Schema, from `frame_schema`
     on_problem: Callable[[ReadProblem], None],
     on_progress: Callable[[int], None] = lambda position: None,
-    file_system: ReadableFileSystem | None = None,
 ) -> Iterator[Any]:
     """Yield the record batches of one recording; `on_problem` is told at the end if they end too early.
 
     `on_progress` is told the position after each batch.
     """
-    from ..files.vector.scan import FrameScanner
     from .vector.columns import BatchMaker
-    from .vector.messages import MessageBlockJoiner
 
-    scanner = FrameScanner(
-        directory,
+    maker = BatchMaker(schema, descriptor.recording_id)
+    wanted_position = descriptor.start_position if selection.start_position is None else selection.start_position
+    position: int | None = _find_begin(location, descriptor, selection)
+    while position is not None:
+        scanner = _open_scanner(location, descriptor, selection, position)
+        for block in _blocks_of(scanner, selection):
+            kept = block if selection.padding else block.without_padding()
+            if kept is not None and kept.first_position < wanted_position:
+                kept = kept.choose(kept.positions >= wanted_position)
+            if kept is not None:
+                yield maker.make(kept)
+            on_progress(scanner.position)
+        end = scanner.ending()
+        # Damage before the first position that is asked for is passed over.
+        position = None if end.resumes_at is None or end.resumes_at > wanted_position else end.resumes_at
+    problem = find_problem(descriptor, selection, end)
+    if problem is not None:
+        on_problem(problem)
+
+
+def _find_begin(location: ArchiveLocation, descriptor: RecordingDescriptor, selection: FrameSelection) -> int:
+    """Find where to begin: a frame or message at or before the first position that is asked for."""
+    from .vector.boundaries import find_frame_before
+
+    if selection.start_position is None:
+        return descriptor.start_position
+    return find_frame_before(location, descriptor, selection.start_position, of_messages=selection.reassemble)
+
+
+def _open_scanner(
+    location: ArchiveLocation, descriptor: RecordingDescriptor, selection: FrameSelection, position: int
+) -> FrameScanner:
+    from ..files.vector.scan import FrameScanner
+
+    return FrameScanner(
+        location.directory,
         descriptor,
-        start_position=selection.start_position,
+        start_position=position,
         stop_position=selection.stop_position,
         bound_position=selection.bound_position,
         checksummed=selection.checksums,
         block_length_bytes=selection.batch_length_bytes,
-        file_system=file_system,
+        file_system=location.file_system,
     )
-    maker = BatchMaker(schema, descriptor.recording_id)
-    blocks: Iterator[FrameBlock] = iter(MessageBlockJoiner(scanner) if selection.reassemble else scanner)
-    for block in blocks:
-        kept: FrameBlock | None = block if selection.padding else block.without_padding()
-        if kept is not None:
-            yield maker.make(kept)
-        on_progress(scanner.position)
-    problem = find_problem(descriptor, selection, scanner.ending())
-    if problem is not None:
-        on_problem(problem)
+
+
+def _blocks_of(scanner: FrameScanner, selection: FrameSelection) -> Iterator[FrameBlock]:
+    from .vector.messages import MessageBlockJoiner
+
+    return iter(MessageBlockJoiner(scanner) if selection.reassemble else scanner)
 
 
 def find_problem(descriptor: RecordingDescriptor, selection: FrameSelection, end: LogEnd) -> ReadProblem | None:
@@ -173,7 +203,7 @@ def open_recordings(
 
     Raises:
         ConfigurationError: the length of batches is out of bounds.
-        ArchiveError: no such directory or recording, or a start position where none can be.
+        ArchiveError: no such directory or recording, or a start position before the oldest.
         OSError: the disk or the store refused.
     """
     from pyarrow import RecordBatchReader
@@ -184,8 +214,13 @@ def open_recordings(
     check_block_length(selection.batch_length_bytes)
     for entry in entries:
         if entry.problem is None and entry.descriptor is not None:
-            FrameReader(location.directory, entry.descriptor, start_position=selection.start_position)
+            _check_start(entry.descriptor, selection.start_position)
     return RecordBatchReader.from_batches(schema, _read_entries(location, entries, selection, schema, on_problem))
+
+
+def _check_start(descriptor: RecordingDescriptor, position: int | None) -> None:
+    if position is not None and position < descriptor.start_position:
+        raise below_oldest(descriptor.recording_id, position=position, oldest_position=descriptor.start_position)
 
 
 def _read_entries(
@@ -200,9 +235,7 @@ def _read_entries(
             recording_id = None if entry.descriptor is None else entry.descriptor.recording_id
             on_problem(ReadProblem(recording_id, None, f"catalog entry at offset={entry.offset}: {entry.problem}"))
             continue
-        yield from read_batches(
-            location.directory, entry.descriptor, selection, schema, on_problem, file_system=location.file_system
-        )
+        yield from read_batches(location, entry.descriptor, selection, schema, on_problem)
 
 
 def raise_problem(problem: ReadProblem) -> None:

@@ -10,7 +10,6 @@ positions and times of different groups have no common order, so no order is mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,8 +58,8 @@ def frames(
 
     - `group`: in the directory of a member with groups, the groups that are read; None: all. Their rows come one group
       after the other, with the column `group` (int32) last, unless `columns` says otherwise.
-    - `start_position` is a frame boundary; without `stop_position` reading ends where the recording does.
-      Positions need a `recording_id`, and one group.
+    - `start_position`: rows that begin before it are left out; it may lie between two frames. Without `stop_position`
+      reading ends where the recording does. Positions need a `recording_id`, and one group.
     - `bound_position`: frames that end beyond it are left out, such as what is not committed yet.
     - `columns`: only these, in this order. Without `payload` no payload is copied.
     - `time_unit`: the unit of the cluster's clock, which the column `timestamp` then has; None: what the log says.
@@ -71,7 +70,7 @@ def frames(
     Raises:
         ConfigurationError: no pyarrow, no such column or group, positions without a recording id or of several groups,
             no library for the URL.
-        ArchiveError: no such directory or recording, or a start position where none can be.
+        ArchiveError: no such directory or recording, or a start position before the oldest one.
         OSError: the disk or the store refused, also from the iteration.
         CorruptionError: from the iteration, after the rows before the damage. With `on_problem`, that is called
             instead and reading goes on with the next recording; its reason begins with the group, if there are groups.
@@ -178,4 +177,4 @@ def _common_time_unit(locations: dict[int, ArchiveLocation], path: Path | str) -
 
 
 def _tell(on_problem: OnReadProblem, group_index: int, problem: ReadProblem) -> None:
-    on_problem(replace(problem, reason=f"group {group_index}: {problem.reason}"))
+    on_problem(problem.of_group(group_index))

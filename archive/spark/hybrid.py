@@ -4,6 +4,8 @@ A Python data source cannot hand Parquet to Spark's own reader, which is vectori
 rows without reading any. So this is a union of two reads, planned together: the data source leaves out exactly the
 positions that the files hold. What it reads is planned again by each query, so a log that grows is read to its end.
 
+Of a directory with groups, each group's log is planned so with its own export, and the column `group` is added.
+
 The files of an export are trusted where they are surely of these segments: the export says of the recording what the
 catalog says, its options are those of the read, and the segment was not changed after its file was written.
 """
@@ -11,13 +13,14 @@ catalog says, its options are those of the read, and the segment was not changed
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
 from pyarrow import parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from ...service_api.errors import ConfigurationError
@@ -36,9 +39,10 @@ from ..reading.export import (
     read_manifest,
     recording_identity,
 )
-from ..reading.frame_columns import choose_columns
+from ..reading.frame_columns import GROUP_COLUMN, choose_columns
 from .source.columns import frame_struct
 from .source.data_source import SHORT_NAME, register
+from .source.groups import choose_groups, count_groups, group_struct, options_of_group
 from .source.options import ReadOptions, expect_one_log, parse_options
 from .source.partitions import choose_recordings, find_bound, find_read_time_unit
 
@@ -77,14 +81,39 @@ def read_log(
     if parquet is None:
         return raw.load(str(path))
     parsed = parse_options({"path": str(path), **texts})
-    plan = plan_log(parsed, Path(parquet))
+    group_count = count_groups(parsed)
+    if group_count is None:
+        plan = plan_log(parsed, Path(parquet))
+        return _join(raw, parsed, plan, lambda: _read_files(spark, parsed, plan.files))
+    groups = choose_groups(parsed, group_count)
+    parts = [_read_group(spark, raw.option("group", str(index)), parsed, Path(parquet), index) for index in groups]
+    return reduce(DataFrame.union, parts) if parts else raw.load(str(path))
+
+
+def _read_group(
+    spark: SparkSession, raw: DataFrameReader, options: ReadOptions, parquet: Path, group_index: int
+) -> DataFrame:
+    """Read the log of one group from its export and its archive, with the column of the group where it is asked for."""
+    names = choose_columns(options.columns and [name for name in options.columns if name != GROUP_COLUMN])
+    own = options_of_group(options, group_index, names)
+    plan = plan_log(own, parquet / f"{GROUP_COLUMN}={group_index}")
+
+    def read_files() -> DataFrame:
+        files = _read_files(spark, own, plan.files).withColumn(GROUP_COLUMN, F.lit(group_index).cast("int"))
+        return files.select(*group_struct(options.columns).names)
+
+    return _join(raw, options, plan, read_files)
+
+
+def _join(raw: DataFrameReader, options: ReadOptions, plan: LogPlan, read_files: Callable[[], DataFrame]) -> DataFrame:
+    """Join what files have with what only the archive has."""
     if not plan.files:
-        return raw.load(str(path))
-    found = _read_files(spark, parsed, plan.files)
+        return raw.load(options.path)
+    found = read_files()
     if plan.is_all:
         return found
     rest = raw.option("exceptPositions", ",".join(f"{name}:{start}-{stop}" for name, start, stop in plan.ranges))
-    return found.union(rest.load(str(path)))
+    return found.union(rest.load(options.path))
 
 
 def plan_log(options: ReadOptions, parquet: Path) -> LogPlan:
@@ -160,7 +189,7 @@ def _exported_parts(
     """Yield the full segments whose files are there and whose frames are all asked for."""
     bound = find_bound(options, location, descriptor, LogFile(location, descriptor).find_reach())
     names = set(os.listdir(parquet))
-    for part in plan_parts(location.directory, descriptor, bound, location.file_system):
+    for part in plan_parts(location, descriptor, bound):
         name = closed_file_name(part, ExportFormat.PARQUET)
         is_wanted = part.is_closed and part.start_position >= (options.start_position or 0)
         if is_wanted and name in names and _is_current(location, part, parquet / name):
@@ -168,8 +197,6 @@ def _exported_parts(
 
 
 def _is_current(location: ArchiveLocation, part: ExportPart, file: Path) -> bool:
-    if not location.is_local:
-        return True  # a store does not change what it holds, it gets new objects, and nobody cuts a log back there
     changed_at_ns = LogFile(location, part.descriptor).changed_at_ns(part.base_position)
     return changed_at_ns is not None and is_current(file, changed_at_ns)
 

@@ -36,7 +36,10 @@ from .typed_readers import FieldReader, merged_fields
 SCHEMA_LIMIT_COUNT: Final = 65_536
 """How many schemas are read of a log: a service takes 4,096 from clients."""
 
-_UNKNOWN: Final = "no schema in the log, so the class is not known (see typed_schemas)"
+_UNKNOWN: Final = (
+    "no schema in the log, so the class is not known; if its beginning was removed, give "
+    "schemas=typed_schemas(log, snapshots=...)"
+)
 _TYPED: Final = "_typed"
 _COLUMNS: Final = ("request_sequence", "acknowledged_sequence", "service_id", "topic", "kind", "message", "fields")
 _KINDS: Final = {PayloadKind.COMMAND: "command", PayloadKind.EVENT: "event", PayloadKind.SCHEMA: "schema"}
@@ -113,7 +116,10 @@ def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSch
     if message is not None:
         if not versions:
             known = ", ".join(sorted({schema["name"] for schema in found.of_class().values()})) or "none"
-            raise ConfigurationError(f"message={message!r} expected a class whose schema is in the log: {known}")
+            raise ConfigurationError(
+                f"message={message!r} expected a class whose schema is in the log: {known}; if its "
+                "beginning was removed, give schemas=typed_schemas(log, snapshots=...)"
+            )
         is_message = F.col("kind").isin(_KINDS[PayloadKind.COMMAND], _KINDS[PayloadKind.EVENT])
         rows = rows.where(is_message & _fingerprint().isin(list(versions)))
     reader = FieldReader(versions, None if message is None else merged_fields(list(versions.values())))

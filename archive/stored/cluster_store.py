@@ -231,7 +231,7 @@ class ClusterStore:
         disk = self._disk
         handle = disk.open_file(target, create=True)
         try:
-            for begin, data in self._checked_blocks(objects, digest):
+            for begin, data in self.checked_blocks(objects, digest):
                 write_fully(disk, handle, data, begin)
             disk.sync_file(handle)  # a cache is trusted by names, and a power loss could leave a name without the bytes
         except BaseException:
@@ -246,13 +246,16 @@ class ClusterStore:
         Raises:
             StoreError: the store refused, has no such object, or another one.
         """
-        for _ in self._checked_blocks(objects, digest):
+        for _ in self.checked_blocks(objects, digest):
             continue
 
-    def _checked_blocks(self, objects: Sequence[StoredObject], expected: str) -> Iterator[tuple[int, bytes]]:
+    def checked_blocks(self, objects: Sequence[StoredObject], expected: str) -> Iterator[tuple[int, bytes]]:
         """Yield the blocks of a file, with where they begin; the end comes after the digest was found right.
 
         An error of the code that uses a block is not raised in here.
+
+        Raises:
+            StoreError: the store refused, has no such object, or another one.
         """
         digest, done = sha256(), 0
         for each in objects:

@@ -25,6 +25,7 @@ import typer
 
 from ...archive.disk.file_system import OsFileSystem
 from ...archive.errors import CorruptionError
+from ...archive.log.member_directory import locate_archive
 from ...archive.reading.export import MANIFEST_NAME, ExportOptions, export_part, open_export, plan_parts
 from ...archive.reading.frame_columns import HEADER_COLUMNS
 from ...service_api.errors import ClusterError, ConfigurationError
@@ -303,8 +304,9 @@ def _make_places(path: Path, length_bytes: int, progress: ProgressLine) -> Place
 def _export(directory: Path, descriptor: RecordingDescriptor, target: Path) -> None:
     options = ExportOptions()
     open_export(target, options, [descriptor], overwrite=False)
-    for part in plan_parts(directory, descriptor):
-        problem = export_part(directory, part, target, options).problem
+    location = locate_archive(directory)
+    for part in plan_parts(location, descriptor):
+        problem = export_part(location, part, target, options).problem
         if problem is not None:
             raise CorruptionError(problem.reason, recording_id=problem.recording_id, position=problem.position)
 

@@ -122,8 +122,8 @@ def what_if(
     old: ServiceLike | Sequence[ServiceLike] | None,
     new: ServiceLike | Sequence[ServiceLike],
     snapshot: SnapshotChoice = "oldest",
-    stop: int | None = None,
-    stop_time: int | datetime | None = None,
+    position: int | None = None,
+    time: int | datetime | None = None,
     state: StateOf | None = None,
     sample_limit: int = SAMPLE_LIMIT,
     service_id: int = 0,
@@ -136,7 +136,7 @@ def what_if(
 
     `old` and `new` are classes, or `module:Class`; with `old` None the new service is held against what the log shows
     by itself: offers, timers and closed sessions. Both begin as early as can be, or where `snapshot` says, with what
-    the old code wrote there, and end at `stop` or `stop_time`. `state` takes out of a service what is compared: the
+    the old code wrote there, and end at `position` or `time`. `state` takes out of a service what is compared: the
     first entry after which it differs is found. Without it, what services write into a snapshot at the end is compared,
     where they write any. The rest is as for `replay_service`.
 
@@ -151,7 +151,7 @@ def what_if(
         old=old,
         new=new,
         snapshot=snapshot,
-        target=find_target(log, position=stop, time=stop_time, end_position=log.end_of(bound)),
+        target=find_target(log, position=position, time=time, end_position=log.end_of(bound)),
         service_id=service_id,
         service_count=service_count,
         service_dir=Path(service_dir),

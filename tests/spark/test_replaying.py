@@ -145,7 +145,7 @@ def test_outputs_are_those_of_one_replay(frame: DataFrame, outputs: list[Output]
 def test_outputs_of_some_kinds_up_to_a_position(spark: SparkSession, recorded: Recorded, outputs: list[Output]) -> None:
     stop = recorded.snapshots[1] - 2000
 
-    found = replay_outputs(spark, recorded.directory, LEDGER, kinds=["reply", OutputKind.OFFER], stop=stop)
+    found = replay_outputs(spark, recorded.directory, LEDGER, kinds=["reply", OutputKind.OFFER], position=stop)
 
     expected = Counter(str(o.kind) for o in outputs if o.position <= stop and o.kind in ("reply", "offer"))
     assert {row.kind: row["count"] for row in found.groupBy("kind").count().collect()} == expected

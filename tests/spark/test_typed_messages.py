@@ -98,7 +98,10 @@ def test_commands_and_events_are_shown_by_name_without_their_classes(spark: Spar
     rows = typed_messages(log).select(*columns).collect()
 
     fingerprint = MessageCodec(Order).fingerprint.hex()
-    unknown = f"no schema in the log, so the class is not known (see typed_schemas): fingerprint={fingerprint}"
+    unknown = (
+        "no schema in the log, so the class is not known; if its beginning was removed, give "
+        f"schemas=typed_schemas(log, snapshots=...): fingerprint={fingerprint}"
+    )
     assert [(row.topic, row.kind, row.message, row.problem) for row in rows] == [
         (None, "schema", "Order", None),
         (None, "command", "Order", None),
@@ -197,7 +200,7 @@ def test_what_cannot_be_asked_for_is_refused_with_what_there_is(spark: SparkSess
     log = log_of(spark, requests(MessageCodec(OldOrder).announcement(), b"\xc1\x06" + bytes(8) + b"no schema"))
     stream = spark.readStream.format("rate").load()
 
-    with pytest.raises(ConfigurationError, match=r"message='Trade' .*: Order"):
+    with pytest.raises(ConfigurationError, match=r"message='Trade' .*: Order; .*snapshots="):
         typed_messages(log, "Trade")
     with pytest.raises(ConfigurationError, match="give schemas="):
         typed_messages(stream)

@@ -42,7 +42,7 @@ def read_partition(partition: FramePartition, schema: Any, on_problem: OnProblem
 
 
 def find_problems(partition: FramePartition, on_problem: OnProblem) -> None:
-    """Read a partition for nothing but its problems.
+    """Read a partition for nothing but its problems. A torn write at the end of a recording is one, too: a row is lost.
 
     Raises:
         OSError: the disk or the store refused.
@@ -50,6 +50,12 @@ def find_problems(partition: FramePartition, on_problem: OnProblem) -> None:
     start, stop = partition.resolve()
     for _ in _read_blocks(partition, start, stop, None, on_problem):
         pass
+
+
+def _tell_torn_write(partition: FramePartition, scanner: FrameScanner, on_problem: OnProblem) -> None:
+    end = scanner.ending()
+    if end.torn_write is not None:
+        on_problem(ReadProblem(partition.descriptor.recording_id, end.position, end.torn_write))
 
 
 def _is_task() -> bool:
@@ -145,6 +151,8 @@ def _read_blocks(
             if batch is not None:
                 yield batch
         position = _go_on(partition, scanner, on_problem)
+        if shaper is None and position is None:
+            _tell_torn_write(partition, scanner, on_problem)
 
 
 def _go_on(partition: FramePartition, scanner: FrameScanner, on_problem: OnProblem) -> int | None:

@@ -8,6 +8,8 @@ As in SQL a comparison with NULL is not true: such rows are left out, also by a 
 in the tree: `negate` turns AND into OR and back, and ends at the conditions (De Morgan's laws hold for SQL's three
 values, too). What is left is true or false, for NULL counts as false. Timestamps are compared in microseconds, as Spark
 would compare them.
+
+The column `group` is of a log and not of its rows: `bind_group` decides what a filter says of it, before a row is read.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...reading.frame_columns import FRAME_COLUMNS
+from ...reading.frame_columns import FRAME_COLUMNS, GROUP_COLUMN
 from .intervals import ANY_VALUE, Interval, Intervals, join
 
 UNHANDLED_COLUMNS: Final = frozenset({"payload"})
@@ -50,6 +52,12 @@ class Condition:
     def negate(self) -> Condition:
         """Return what is true where this is false."""
         return replace(self, is_negated=not self.is_negated)
+
+    def bind_group(self, group_index: int) -> RowFilter:
+        """Return what is left of it for the rows of one group."""
+        if self.column != GROUP_COLUMN:
+            return self
+        return EVERY_ROW if self._is_true(pa.array([group_index], pa.int64()))[0].as_py() else NO_ROW
 
     def find_rows(self, batch: Any) -> NDArray[np.bool_]:
         """Mark the rows of a batch with this column for which it is true; timestamps are in microseconds."""
@@ -121,6 +129,11 @@ class AllOf:
         """Return what is true where this is false."""
         return AnyOf(tuple(part.negate() for part in self.parts))
 
+    def bind_group(self, group_index: int) -> RowFilter:
+        """Return what is left of it for the rows of one group."""
+        bound = [part.bind_group(group_index) for part in self.parts]
+        return NO_ROW if NO_ROW in bound else AllOf(tuple(part for part in bound if part != EVERY_ROW))
+
     def find_rows(self, batch: Any) -> NDArray[np.bool_]:
         """Mark the rows of a batch with the columns of `columns` for which it is true."""
         return reduce(np.logical_and, (part.find_rows(batch) for part in self.parts), np.ones(batch.num_rows, np.bool_))
@@ -150,6 +163,11 @@ class AnyOf:
         """Return what is true where this is false."""
         return AllOf(tuple(part.negate() for part in self.parts))
 
+    def bind_group(self, group_index: int) -> RowFilter:
+        """Return what is left of it for the rows of one group."""
+        bound = [part.bind_group(group_index) for part in self.parts]
+        return EVERY_ROW if EVERY_ROW in bound else AnyOf(tuple(part for part in bound if part != NO_ROW))
+
     def find_rows(self, batch: Any) -> NDArray[np.bool_]:
         """Mark the rows of a batch with the columns of `columns` for which it is true."""
         return reduce(np.logical_or, (part.find_rows(batch) for part in self.parts), np.zeros(batch.num_rows, np.bool_))
@@ -167,8 +185,9 @@ class AnyOf:
 RowFilter = Condition | AllOf | AnyOf
 
 EVERY_ROW: Final = AllOf()
+NO_ROW: Final = AnyOf(())
 
 
 def _columns_of(parts: Iterable[RowFilter]) -> tuple[str, ...]:
     named = {name for part in parts for name in part.columns}
-    return tuple(name for name in FRAME_COLUMNS if name in named)
+    return tuple(name for name in (*FRAME_COLUMNS, GROUP_COLUMN) if name in named)

@@ -21,6 +21,7 @@ from ...log.member_groups import common_group_count, group_path
 from ...reading.frame_batches import ReadProblem
 from ...reading.frame_columns import GROUP_COLUMN
 from .columns import frame_struct
+from .filters import NO_ROW
 from .options import Committed, ReadOptions, expect_one_log
 from .partitions import FramePartition, plan_read
 
@@ -58,7 +59,7 @@ def count_groups(options: ReadOptions) -> int | None:
 
 
 def choose_groups(options: ReadOptions, group_count: int) -> tuple[int, ...]:
-    """Return the groups that a read is of, in their order.
+    """Return the groups that a read is of, in their order: those of the option `group` that `where` does not exclude.
 
     Raises:
         ConfigurationError: there is no such group, or options name positions and there are several groups.
@@ -67,6 +68,7 @@ def choose_groups(options: ReadOptions, group_count: int) -> tuple[int, ...]:
     for index in chosen:
         if index >= group_count:
             raise ConfigurationError(f"option group: {index} expected 0 to {group_count - 1}: {options.path}")
+    chosen = tuple(index for index in chosen if options.where.bind_group(index) != NO_ROW)
     positions = {
         "startPosition": options.start_position,
         "stopPosition": options.stop_position,
@@ -135,10 +137,21 @@ def plan_groups(options: ReadOptions, columns: tuple[str, ...], group_count: int
     partitions: list[GroupPartition] = []
     problems: list[ReadProblem] = []
     for index in chosen:
-        plan = plan_read(replace(options, path=group_path(options.path, index), groups=None, columns=columns), columns)
+        plan = plan_read(options_of_group(options, index, columns), columns)
         partitions += [GroupPartition(index, frames) for frames in plan.partitions]
-        problems += plan.problems
+        problems += [problem.of_group(index) for problem in plan.problems]
     return GroupsReadPlan(tuple(partitions), tuple(problems))
+
+
+def options_of_group(options: ReadOptions, group_index: int, columns: tuple[str, ...]) -> ReadOptions:
+    """Return the options with which one group's log is read alone, with these columns of frames."""
+    return replace(
+        options,
+        path=group_path(options.path, group_index),
+        groups=None,
+        columns=columns,
+        where=options.where.bind_group(group_index),
+    )
 
 
 def _group_field() -> StructField:

@@ -131,7 +131,8 @@ def expect_one_log(options: ReadOptions) -> None:
     Raises:
         ConfigurationError: an option is.
     """
-    if options.groups is not None or GROUP_COLUMN in (options.columns or ()):
+    named = (*(options.columns or ()), *options.where.columns)
+    if options.groups is not None or GROUP_COLUMN in named:
         raise ConfigurationError(
             f"{options.path} is read as one log: expected no option group and no column {GROUP_COLUMN}, which are for "
             "the directory of a member with groups"

@@ -26,7 +26,7 @@ from ...log.commit_proof import prove_commit
 from ...log.log_file import LogFile, choose_log
 from ...log.member_directory import ArchiveLocation, MemberDirectory, locate_archive
 from ...reading.frame_batches import ReadProblem, find_archive_time_unit, find_entries
-from .boundaries import GRID_BYTES, CutRules, find_cut, find_start
+from ...reading.vector.boundaries import GRID_BYTES, CutRules, find_cut, find_start
 from .filters import EVERY_ROW, RowFilter
 from .intervals import Interval, Intervals
 from .options import Committed, ReadMode, ReadOptions, expect_one_log
@@ -69,8 +69,8 @@ class ReadSettings:
 class FramePartition:
     """A range of one recording, and how to read it.
 
-    It goes from the cut at `nominal_start` to the cut at `nominal_stop` (see `boundaries`). Where they are exact, they
-    are the cuts.
+    It goes from the cut at `nominal_start` to the cut at `nominal_stop` (see `reading.vector.boundaries`). Where they
+    are exact, they are the cuts.
     """
 
     settings: ReadSettings

@@ -23,9 +23,10 @@ from typing import Final
 
 from ....service_api.errors import ConfigurationError
 from ....service_api.quantities import microseconds_of
-from ...reading.frame_columns import FRAME_COLUMNS
+from ...reading.frame_columns import FRAME_COLUMNS, GROUP_COLUMN
 from .filters import UNHANDLED_COLUMNS, AllOf, AnyOf, Condition, RowFilter
 
+_COLUMNS: Final = tuple(name for name in (*FRAME_COLUMNS, GROUP_COLUMN) if name not in UNHANDLED_COLUMNS)
 _TOKEN: Final = re.compile(r"\s*(?:(<=>|<=|>=|<>|!=|==|[=<>(),])|(-?\d+)\b|'([^']*)'|([A-Za-z_]\w*)|(\S))", re.ASCII)
 _COMPARISONS: Final = {
     **dict.fromkeys(("=", "==", "<=>", "<>", "!="), "equal"),
@@ -116,8 +117,8 @@ class _Parser:
     def _column(self) -> str:
         _, word = self._peek()
         name = word.lower()
-        if name not in FRAME_COLUMNS or name in UNHANDLED_COLUMNS:
-            raise self._wrong(f"a column out of {', '.join(c for c in FRAME_COLUMNS if c not in UNHANDLED_COLUMNS)}")
+        if name not in _COLUMNS:
+            raise self._wrong(f"a column out of {', '.join(_COLUMNS)}")
         self._next += 1
         return name
 

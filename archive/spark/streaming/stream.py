@@ -153,7 +153,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ReadSettings(
                     columns=self._columns,
                     time_unit=self._find_time_unit(group_index, log_range.sources[0]),
-                    row_filter=read.where,
+                    row_filter=read.where if group_index is None else read.where.bind_group(group_index),
                     messages=read.messages,
                     padding=read.padding,
                     checksums=read.checksums,

@@ -35,7 +35,6 @@ OTHERS: Final = {
     "archive/cold/file_system.py": "shows cold segments under the names of files",
     "archive/stored/index.py": "names the files of a backup that segments in a store are",
     "archive/spark/source/batch_reader.py": "scans a range of a recording that the plan found",
-    "archive/spark/source/boundaries.py": "scans for a place to cut",
     "archive/spark/source/pruning.py": "scans the head of a segment",
     "archive/spark/streaming/stream.py": "scans a range of a log that the plan found",
     "archive/spark/streaming/stream_cut.py": "scans for the end of a batch",

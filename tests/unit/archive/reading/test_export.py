@@ -271,3 +271,20 @@ def test_follow_exports_each_segment_once_it_is_full(
     assert process.wait(patient(20)) == 0
     assert files[2:] == ["0-65536.parquet", "0-131072.parquet", "0-196608.parquet"]
     assert sorted(path.name for path in target.glob("0-*")) == sorted({*files} - {"0-65536.tail.parquet"})
+
+
+def test_follow_ends_with_the_status_of_damage_that_it_met(
+    following: tuple[subprocess.Popen[str], Path, list[tuple[Path, bytes]]],
+) -> None:
+    process, _, later = following
+    assert process.stdout is not None
+    for _ in range(2):
+        process.stdout.readline()
+
+    for path, data in later[:2]:
+        path.write_bytes(b"\xee" * 32 + data[32:])
+    rows = [json.loads(process.stdout.readline()) for _ in range(2)]
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(patient(20)) == 10
+    assert [row["state"] for row in rows] == ["written", "damaged"]

@@ -254,6 +254,45 @@ def test_the_end_of_an_active_recording_is_no_damage(samples: dict[str, tuple[Pa
     assert archive.frames(directory).read_all().num_rows == len(truth["recordings"][0]["frames"])
 
 
+def test_a_position_before_the_oldest_is_refused(checksummed: Path) -> None:
+    with pytest.raises(ArchiveError, match="oldest_position=0") as caught:
+        archive.frames(checksummed, recording_id=0, start_position=-1)
+    assert caught.value.code is ArchiveErrorCode.INVALID_POSITION
+
+
+@pytest.mark.parametrize("reassemble", [False, True])
+def test_a_start_position_between_two_frames_leaves_out_what_begins_before(checksummed: Path, reassemble: bool) -> None:
+    """It was reported as damage. Positions at both ends of frames, between them, and where nothing can begin."""
+
+    def positions(start_position: int | None) -> list[int]:
+        found = archive.frames(
+            checksummed, recording_id=0, start_position=start_position, columns=["position"], reassemble=reassemble
+        )
+        rows: list[int] = found.read_all().column("position").to_pylist()
+        return rows
+
+    whole = positions(None)
+    chosen = [*whole[:3], *whole[len(whole) // 2 :: 97], whole[-1]]
+    for start in [p + offset for p in chosen for offset in (-32, -1, 0, 1, 32) if p + offset >= 0]:
+        assert positions(start) == [position for position in whole if position >= start]
+    assert positions(whole[-1] + (1 << 20)) == []
+
+
+def test_damage_before_the_start_position_is_passed_over(damaged: Path) -> None:
+    problems: list[ReadProblem] = []
+    archive.frames(damaged, recording_id=0, on_problem=problems.append).read_all()
+    position = problems[0].position
+    assert position is not None
+    whole = archive.frames(damaged, recording_id=0, checksums=False, columns=["position"]).read_all()
+    behind = [each for each in whole["position"].to_pylist() if each > position]
+
+    for start in (behind[0], behind[0] + 1, behind[1]):
+        found = archive.frames(damaged, recording_id=0, start_position=start, columns=["position"]).read_all()
+        assert found["position"].to_pylist() == [each for each in behind if each >= start]
+    with pytest.raises(CorruptionError, match=f"position={position}"):
+        archive.frames(damaged, recording_id=0, start_position=position).read_all()
+
+
 def test_what_cannot_be_meant_is_refused_with_one_clear_line(checksummed: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"column='postion' .*recording_id, "):
         archive.frames(checksummed, columns=["postion"])
@@ -265,8 +304,6 @@ def test_what_cannot_be_meant_is_refused_with_one_clear_line(checksummed: Path, 
         archive.frames(checksummed, batch_length_bytes=5)
     with pytest.raises(ArchiveError, match=r"archive\.catalog"):
         archive.frames(tmp_path)
-    with pytest.raises(ArchiveError, match="cannot read: start_position=0"):
-        archive.frames(checksummed, recording_id=0, start_position=33)
     with pytest.raises(ArchiveError, match=r"known=\[0, 1, 2, 3, 4, 5, 6\]") as caught:
         archive.frames(checksummed, recording_id=77)
     assert caught.value.code is ArchiveErrorCode.UNKNOWN_RECORDING

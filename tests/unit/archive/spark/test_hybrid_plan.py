@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.archive.streams import extract_sample
+from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.export import ExportOptions, export_part, open_export, plan_parts
 from trimaran.archive.reading.frame_batches import find_entries
 from trimaran.archive.spark.hybrid import LogPlan, plan_log
@@ -39,8 +40,8 @@ def export(directory: Path, target: Path, options: ExportOptions | None = None) 
     descriptors = [entry.descriptor for entry in find_entries(directory, None) if entry.descriptor is not None]
     open_export(target, options, descriptors, overwrite=False)
     for descriptor in descriptors:
-        for part in plan_parts(directory, descriptor, options.bound_position):
-            export_part(directory, part, target, options)
+        for part in plan_parts(locate_archive(directory), descriptor, options.bound_position):
+            export_part(locate_archive(directory), part, target, options)
     return target
 
 

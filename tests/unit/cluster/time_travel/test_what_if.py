@@ -83,7 +83,7 @@ def test_a_comparison_may_begin_with_a_snapshot_and_end_early(recorded: Recorded
     stop = recorded.snapshots[1] + 2000
 
     result = what_if(
-        recorded.directory, old=Ledger, new=FeeLedger, snapshot=recorded.snapshots[1], stop=stop, bound="recorded"
+        recorded.directory, old=Ledger, new=FeeLedger, snapshot=recorded.snapshots[1], position=stop, bound="recorded"
     )
 
     assert result.start_position == recorded.snapshots[1]

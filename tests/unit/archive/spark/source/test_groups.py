@@ -52,6 +52,33 @@ def test_the_column_stands_where_the_user_wants_it_or_is_left_out(member: Path) 
     assert read(member, schema=own)[-1]["group"] == 1
 
 
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("group = 1", [1] * 5),
+        ("group <> 1", [0] * 3),
+        ("group IN (0, 7)", [0] * 3),
+        ("NOT (group = 0 OR position >= 96)", [1]),
+        ("group = 0 AND position < 96 OR group = 1 AND position < 192", [0, 1, 1]),
+        ("group > 1", []),
+        ("group IS NOT NULL", [0] * 3 + [1] * 5),
+    ],
+)
+def test_where_takes_the_group(member: Path, where: str, expected: list[int]) -> None:
+    positions = [row["position"] for row in read(member, group="1")]
+    text = where.replace("96", str(positions[1])).replace("192", str(positions[2]))
+
+    assert [row["group"] for row in read(member, where=text)] == expected
+
+
+def test_where_leaves_the_files_of_other_groups_alone_and_allows_positions_of_one(member: Path) -> None:
+    (member / "group-0" / "archive" / "archive.catalog").write_bytes(b"no catalog")
+
+    assert len(read(member, where="group = 1 AND position >= 0", startPosition="0")) == 5
+    with pytest.raises(ConfigurationError, match="one log"):
+        read(member / "group-1", where="group = 1")
+
+
 def test_no_file_of_a_group_that_is_not_asked_for_is_opened(member: Path) -> None:
     (member / "group-0" / "archive" / "archive.catalog").write_bytes(b"no catalog")
 

@@ -26,8 +26,8 @@ from trimaran.archive.disk.file_system import OsFileSystem
 from trimaran.archive.format.descriptor import RecordingDescriptor
 from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.frame_batches import ReadProblem
+from trimaran.archive.reading.vector.boundaries import CutRules, find_cut
 from trimaran.archive.spark.source.batch_reader import find_problems, read_partition
-from trimaran.archive.spark.source.boundaries import CutRules, find_cut
 from trimaran.archive.spark.source.columns import frame_struct
 from trimaran.archive.spark.source.options import parse_options
 from trimaran.archive.spark.source.partitions import (
@@ -423,6 +423,24 @@ def test_what_lies_behind_damage_is_read(log: Path, tmp_path: Path, split: str) 
     for partition in plan(tmp_path, splitBytes=split).partitions:
         find_problems(partition, found.append)
     assert found == problems
+
+
+@pytest.mark.parametrize("split", ["64k", "1m"])
+def test_a_torn_last_frame_is_listed_and_no_damage(tmp_path: Path, split: str) -> None:
+    """A read is without its row, and nothing said so."""
+    descriptor = write_log(tmp_path, entries_of_all_lengths(300), is_stopped=False)
+    last = expected(tmp_path).column("position").to_pylist()[-1]
+    overwrite(tmp_path, descriptor, last + 8, b"\xff\xff\xff\x7f")
+
+    problems: list[ReadProblem] = []
+    rows = read(plan(tmp_path, splitBytes=split), problems)
+    found: list[ReadProblem] = []
+    for partition in plan(tmp_path, splitBytes=split).partitions:
+        find_problems(partition, found.append)
+
+    assert problems == []
+    assert last not in rows.column("position").to_pylist()
+    assert [(each.position, "torn write" in each.reason) for each in found] == [(last, True)]
 
 
 def test_a_missing_segment_is_one_problem_and_the_rest_is_read(log: Path, tmp_path: Path) -> None:

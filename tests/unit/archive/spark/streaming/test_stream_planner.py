@@ -13,6 +13,7 @@ from tests.unit.archive.spark.member_logs import Log, MemberFiles, Term, make_lo
 from tests.unit.archive.spark.status_server import StatusServer
 from trimaran.archive.errors import ArchiveError
 from trimaran.archive.log.commit_proof import CommitClaim
+from trimaran.archive.log.member_directory import locate_archive
 from trimaran.archive.reading.following import PATIENCE_LOOKS
 from trimaran.archive.reading.frame_batches import FrameSelection, make_schema, read_batches
 from trimaran.archive.spark.streaming.stream import read_from_any
@@ -44,7 +45,7 @@ def read_range(source: StreamLogSource, start_position: int, stop_position: int)
         raise ArchiveError(str(problem))
 
     selection = FrameSelection(start_position=start_position, stop_position=stop_position)
-    return read_batches(source.archive, source.descriptor, selection, SCHEMA, fail)
+    return read_batches(locate_archive(source.archive), source.descriptor, selection, SCHEMA, fail)
 
 
 def rows_between(made: LogPlanner, start: LogOffset, end: LogOffset) -> list[tuple[int, int, bytes]]:

@@ -109,6 +109,21 @@ def find_start(location: ArchiveLocation, descriptor: RecordingDescriptor, posit
     return first
 
 
+def find_frame_before(
+    location: ArchiveLocation, descriptor: RecordingDescriptor, position: int, *, of_messages: bool
+) -> int:
+    """Find a frame, or one that begins a message, at or before a position that is not before the recording's.
+
+    It is near: a reader from there on passes over little.
+
+    Raises:
+        OSError: the disk or the store refused.
+    """
+    term_end = position - position % descriptor.term_buffer_length + descriptor.term_buffer_length
+    rules = CutRules(split_bytes=GRID_BYTES, end_position=term_end, of_messages=of_messages)
+    return find_cut(location, descriptor, find_start(location, descriptor, position, rules), rules)
+
+
 def _longest_frame(descriptor: RecordingDescriptor) -> int:
     return (descriptor.mtu_length + SLOT - 1) & -SLOT
 
