@@ -13,13 +13,16 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from ...service_api.errors import RemoteProtocolError
+from ...service_api.errors import ClusterError, RemoteProtocolError
 from ...service_api.typed.codec import schema_to_bytes
-from ...service_api.typed.log_schemas import as_json_values, read_values, split_payload
+from ...service_api.typed.log_schemas import READABLE_KINDS, TypedPayload, as_json_values, read_values, split_payload
 from ...service_api.typed.schema import Schema, show_type
 from ...service_api.wire.payload_header import PayloadKind
+from ..reading.schema_search import SchemaSearch, search_on
 
 Convert = Callable[[Any], Any]
+
+_NOTHING: Final = (None, None, None)
 
 _INT64_LIMIT: Final = 1 << 63
 _TIMES: Final[dict[str, tuple[Any, type]]] = {
@@ -151,15 +154,29 @@ def merged_fields(schemas: Sequence[Schema]) -> list[tuple[str, Any]]:
     return [(name, found.pop() if len(found) == 1 else None) for name, found in types.items()]
 
 
+class NewerClassError(ClusterError):
+    """A stream met a version of its class that has other columns than the stream began with."""
+
+
 class FieldReader:
-    """Reads typed payloads, with their headers, as structs of `value` and `problem`: for `arrow_udf`.
+    """Reads typed payloads, with their headers, as structs of `value`, `problem` and `message`: for `arrow_udf`.
 
     `fields` are the columns of the value; without them the value is JSON text. NULL has neither value nor problem.
+    With `search` a schema that is not known is searched in the log. `name` is the class that the fields are of.
     """
 
-    def __init__(self, schemas: Mapping[bytes, Schema], fields: Sequence[tuple[str, Any]] | None) -> None:
+    def __init__(
+        self,
+        schemas: Mapping[bytes, Schema],
+        fields: Sequence[tuple[str, Any]] | None,
+        *,
+        name: str | None = None,
+        search: SchemaSearch | None = None,
+    ) -> None:
         self._schemas = dict(schemas)
         self._fields = None if fields is None else list(fields)
+        self._name = name
+        self._search = search
         self._converters: dict[bytes, list[tuple[str, Convert]]] = {}
 
     @property
@@ -170,32 +187,49 @@ class FieldReader:
         return pa.struct([pa.field(name, arrow_type or pa.string()) for name, arrow_type in self._fields])
 
     def __call__(self, payloads: pa.Array) -> pa.Array:
-        """Read one array."""
-        values, problems = [], []
-        for payload in payloads.to_pylist():
-            value, problem = None, None
-            if payload is not None:
-                try:
-                    value = self._read(payload)
-                except RemoteProtocolError as error:
-                    problem = str(error)
-            values.append(value)
-            problems.append(problem)
-        columns = [pa.array(values, self.value_type), pa.array(problems, pa.string())]
-        return pa.StructArray.from_arrays(columns, names=["value", "problem"])
+        """Read one array.
 
-    def _read(self, payload: bytes) -> Any:
+        Raises:
+            NewerClassError: a message is of a version of the class that the columns do not hold.
+            ClusterError: the log cannot be searched for schemas.
+            OSError: the same.
+        """
+        rows = [_NOTHING if payload is None else self._read_row(payload) for payload in payloads.to_pylist()]
+        values, problems, messages = zip(*rows, strict=True) if rows else ((), (), ())
+        columns = [
+            pa.array(values, self.value_type),
+            pa.array(problems, pa.string()),
+            pa.array(messages, pa.string()),
+        ]
+        return pa.StructArray.from_arrays(columns, names=["value", "problem", "message"])
+
+    def _read_row(self, payload: bytes) -> tuple[Any, str | None, str | None]:
         typed = split_payload(payload)
-        if typed is None or typed.fingerprint not in self._schemas:
-            return None
-        schema = self._schemas[typed.fingerprint]
+        schema = None if typed is None else self._find_schema(typed)
+        if typed is None or schema is None:
+            return _NOTHING
+        if self._name is not None and schema["name"] != self._name:
+            return None, None, schema["name"]
+        try:
+            return self._read(typed, schema), None, schema["name"]
+        except RemoteProtocolError as error:
+            return None, str(error), schema["name"]
+
+    def _find_schema(self, typed: TypedPayload) -> Schema | None:
+        schema = self._schemas.get(typed.fingerprint)
+        if schema is None and self._search is not None and typed.kind in READABLE_KINDS:
+            self._schemas |= search_on(self._search, typed.fingerprint)
+            schema = self._schemas.get(typed.fingerprint)
+        return schema
+
+    def _read(self, typed: TypedPayload, schema: Schema) -> Any:
         if typed.kind == PayloadKind.SCHEMA:
             return schema_to_bytes(schema).decode() if self._fields is None else None
+        if self._fields is not None and typed.fingerprint not in self._converters:
+            self._converters[typed.fingerprint] = self._converters_of(schema)
         values = read_values(schema, typed.body)
         if self._fields is None:
             return json_text(values)
-        if typed.fingerprint not in self._converters:
-            self._converters[typed.fingerprint] = self._converters_of(schema)
         found = {}
         for name, convert in self._converters[typed.fingerprint]:
             try:
@@ -208,6 +242,17 @@ class FieldReader:
     def _converters_of(self, schema: Schema) -> list[tuple[str, Convert]]:
         assert self._fields is not None
         types = dict(self._fields)
+        versions = [each for each in self._schemas.values() if each["name"] == schema["name"]]
+        merged = merged_fields(versions)
+        differing = [
+            f"{name} ({arrow_type or _JSON[0]})" for name, arrow_type in merged if types.get(name, ()) != arrow_type
+        ]
+        if differing:
+            raise NewerClassError(
+                f"message={schema['name']}: a newer version of the class has other columns than this query: "
+                f"{', '.join(differing)}. Start the query again with the same checkpointLocation: it begins with this "
+                "message, and with the schemas that the log has then"
+            )
         return [
             (name, column_of(inner)[1] if types[name] is not None else _JSON[1]) for name, inner, _ in schema["fields"]
         ]
