@@ -31,10 +31,11 @@ from ...service_api.wire.payload_header import (
 )
 from ...service_api.wire.topics import TOPIC_MARK
 from ..reading.schema_search import SchemaSearch
+from ..reading.vector.typed_columns import merged_fields
 from .decoders import BODY, READ, WRONG, session_messages, with_bodies
 from .executor_readers import PLACE, PROBLEM
 from .messages import expect_columns
-from .typed_readers import FieldReader, merged_fields
+from .typed_readers import FieldReader
 
 SCHEMA_LIMIT_COUNT: Final = 65_536
 """How many schemas are read of a log: a service takes 4,096 from clients."""
