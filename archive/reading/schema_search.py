@@ -9,7 +9,7 @@ Needs numpy and pyarrow. A `SchemaSearch` is pickled to Spark's executors, which
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,15 +84,26 @@ class SchemaSearch:
         from ..log.log_file import LogFile
         from ..log.member_directory import MemberDirectory, locate
         from ..log.member_groups import group_path
-        from .snapshot_schemas import read_snapshot_schemas
 
         whole = locate(path)
         count = find_group_count(whole.directory, whole.file_system)
         paths = [path] if count is None else [group_path(str(path), index) for index in range(count)]
         logs = [LogFile.find(MemberDirectory.find(each)) for each in paths]
-        search = cls([_Place(log.location, log.descriptor.recording_id) for log in logs])
-        for log in logs:
-            search._note(read_snapshot_schemas(log.location))
+        return cls.of((log.location, log.descriptor.recording_id) for log in logs)
+
+    @classmethod
+    def of(cls, recordings: Iterable[tuple[ArchiveLocation, int]]) -> SchemaSearch:
+        """Read the schemas in recordings, and in the snapshots beside them.
+
+        Raises:
+            ClusterError: the catalog is damaged, or no recording can be read.
+            OSError: the disk or the store refused.
+        """
+        from .snapshot_schemas import read_snapshot_schemas
+
+        search = cls([_Place(*each) for each in recordings])
+        for place in search.places:
+            search._note(read_snapshot_schemas(place.location))
         search.read_on()
         return search
 

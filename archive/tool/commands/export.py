@@ -29,6 +29,7 @@ from ...reading.export import (
 )
 from ...reading.frame_batches import find_archive_time_unit, make_schema
 from ...reading.frame_columns import choose_columns
+from ...reading.typed_export import TypedTable, export_typed
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_line, print_rows
 from ..selection import DirectoryArgument, RecordingOption, load_catalog, select_entries
 from .progress import one_bar, progress_bars
@@ -59,6 +60,14 @@ _COLUMNS: Final = {
     "remarks": "remarks",
 }
 
+_TYPED_COLUMNS: Final = {
+    "recording_id": "id",
+    "message": "message",
+    "file": "file",
+    "rows": "rows",
+    "remarks": "remarks",
+}
+
 TargetOption = Annotated[Path, typer.Option("--to", help="The directory for the files; created if it does not exist.")]
 FormatOption = Annotated[ExportFormat, typer.Option("--format", help="The kind of files.")]
 MessagesOption = Annotated[bool, typer.Option("--messages", help="Complete messages instead of frames.")]
@@ -74,6 +83,9 @@ BoundOption = Annotated[
     typer.Option("--bound-position", min=0, help="Omit frames that end after this position. Needs --recording-id."),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Remove the existing export first.")]
+TypedOption = Annotated[
+    bool, typer.Option("--typed", help="A folder of tables for each class of typed messages, with a column a field.")
+]
 FollowOption = Annotated[
     bool, typer.Option("--follow", help="Keep running: export each segment once it is full, until interrupted.")
 ]
@@ -91,6 +103,7 @@ def export(
     bound_position: BoundOption = None,
     overwrite: OverwriteOption = False,
     follow: FollowOption = False,
+    typed: TypedOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write frames or messages to files, one for each segment. Existing files of full segments are kept.
@@ -108,7 +121,16 @@ def export(
         checksums=None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON,
         bound_position=bound_position,
     )
+    if typed and (messages or follow or columns is not None):
+        fail("--typed is not for --messages, --columns or --follow: it writes whole messages, with their fields")
     try:
+        if typed:
+            tables = export_typed(locate_archive(directory), descriptors, target, options, overwrite=overwrite)
+            rows = [*faults, *map(_typed_row, tables)]
+            print_rows(rows, output, title=str(target), columns=_TYPED_COLUMNS, empty="no typed messages to export")
+            if any(row["remarks"] for row in rows):
+                raise typer.Exit(EXIT_UNHEALTHY)
+            return
         _check_columns(options)
         open_export(target, options, descriptors, overwrite=overwrite)
         results = list(_export_all(directory, descriptors, target, options))
@@ -212,6 +234,16 @@ def _print_now(rows: Iterable[dict[str, Any]]) -> None:
 
 def _key(part: ExportPart) -> tuple[int, int, int | None]:
     return part.descriptor.recording_id, part.base_position, part.stop_position
+
+
+def _typed_row(table: TypedTable) -> dict[str, Any]:
+    return {
+        "recording_id": table.recording_id,
+        "message": table.message,
+        "file": table.file,
+        "rows": table.row_count,
+        "remarks": table.problem or "",
+    }
 
 
 def _row(result: PartResult) -> dict[str, Any]:
