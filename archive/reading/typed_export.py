@@ -5,8 +5,8 @@
     _export.json          that this is such an export, and its files
 
 Columns are those of a message in the log, then the fields of the class. A field that has the name of one of those is
-`message_NAME`. Each run writes everything again: a newer version of a class may change its columns. Each file is written
-under a working name, synced and renamed.
+`message_NAME`. Each run writes everything again: a newer version of a class may change its columns. Each file is
+written under a working name, synced and renamed.
 
 Memory: `ROWS` rows of each class, and one batch of the log.
 """
