@@ -26,6 +26,10 @@ class ServiceTexts:
         """Name the method that handles a message, with file and line; None if it is not known."""
         return None
 
+    def state(self) -> dict[str, str] | None:
+        """Show the state of the service by field, of long values the size and the beginning; None without fields."""
+        return None
+
     def states(self, expected: ClusteredService, actual: ClusteredService) -> str | None:
         """Say by field in what the states of two services differ, "" if in nothing; None if they have no fields."""
         return None

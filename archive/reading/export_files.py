@@ -63,7 +63,7 @@ class _ArrowFile:
     def __init__(self, path: Path, kind: str, schema: Any) -> None:
         self.row_count = 0
         self._schema = schema
-        self._writer = _open_parquet(path, schema) if kind == "parquet" else _open_ipc(path, schema)
+        self._writer = open_table_writer(path, kind, schema)
         self._pending: list[Any] = []
         self._pending_bytes = 0
 
@@ -96,11 +96,20 @@ class _ArrowFile:
         self._pending_bytes = 0
 
 
+def open_table_writer(path: Path, kind: str, schema: Any) -> Any:
+    """Begin a file of this kind, "parquet" or "arrow", for tables of a `pyarrow.Schema`; the caller closes it.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    return _open_parquet(path, schema) if kind == "parquet" else _open_ipc(path, schema)
+
+
 def _open_parquet(path: Path, schema: Any) -> Any:
     import pyarrow as pa
     from pyarrow import parquet
 
-    names = schema.names
+    names = [name for name in schema.names if name in COLUMNS]
     # Spark reads no nanoseconds.
     has_nanoseconds = any(field.type == pa.timestamp("ns", tz="UTC") for field in schema)
     return parquet.ParquetWriter(

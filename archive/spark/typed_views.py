@@ -7,6 +7,8 @@ read in Python, and only if somebody selects them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -28,10 +30,12 @@ from ...service_api.wire.payload_header import (
     tag_of,
 )
 from ...service_api.wire.topics import TOPIC_MARK
+from ..reading.schema_search import SchemaSearch
+from ..reading.vector.typed_columns import merged_fields
 from .decoders import BODY, READ, WRONG, session_messages, with_bodies
 from .executor_readers import PLACE, PROBLEM
 from .messages import expect_columns
-from .typed_readers import FieldReader, merged_fields
+from .typed_readers import FieldReader
 
 SCHEMA_LIMIT_COUNT: Final = 65_536
 """How many schemas are read of a log: a service takes 4,096 from clients."""
@@ -56,7 +60,9 @@ def typed_schemas(df: DataFrame, *, snapshots: DataFrame | None = None) -> LogSc
         ConfigurationError: a column is missing, or it is a stream.
     """
     if df.isStreaming:
-        raise ConfigurationError("a stream has no end: give schemas=typed_schemas(log), of the same log as a batch")
+        raise ConfigurationError(
+            "a stream has no end: give log=, the directory of the log, or schemas=typed_schemas(log) of a batch of it"
+        )
     schemas = LogSchemas()
     for body in [*_schemas_in_snapshots(snapshots), *_schemas_in_log(df)]:
         try:
@@ -92,7 +98,13 @@ def _schemas_in_snapshots(snapshots: DataFrame | None) -> list[bytes]:
     return found
 
 
-def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSchemas | None = None) -> DataFrame:
+def typed_messages(
+    df: DataFrame,
+    message: str | None = None,
+    *,
+    schemas: LogSchemas | None = None,
+    log: str | Path | None = None,
+) -> DataFrame:
     """Show the messages of typed clients and the published events of typed services by name.
 
     `df` has payload and cluster_session_id, and better template_id, position and flags, as docs/archive-frames.md
@@ -106,12 +118,16 @@ def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSch
     - `bytes`: the payload of the application, where `fields` is NULL; `problem`: why it is so.
 
     `message` chooses the messages of one class, of all its versions: a field that a version does not have is NULL.
-    `schemas` are those of `typed_schemas`; without it they are read from `df` at once.
+    `schemas` are those of `typed_schemas`; without it they are read from `df` at once. With `log`, the directory or URL
+    of the same log, they are read from there, and a stream reads those of newer versions as they come: with `message`
+    one that has other columns ends the query, and a restart goes on there. Messages of a stream whose class is not
+    known are rows with a `problem`, also with `message`.
 
     Raises:
-        ConfigurationError: a column is missing, the log has no such class, or a stream comes without `schemas`.
+        ConfigurationError: a column is missing, the log has no such class, or a stream comes without schemas.
     """
-    found = typed_schemas(df) if schemas is None else schemas
+    search = None if log is None else SchemaSearch.open(log)
+    found = search.schemas if search is not None else typed_schemas(df) if schemas is None else schemas
     rows, versions = _typed_rows(df), found.of_class(message)
     if message is not None:
         if not versions:
@@ -120,10 +136,20 @@ def typed_messages(df: DataFrame, message: str | None = None, *, schemas: LogSch
                 f"message={message!r} expected a class whose schema is in the log: {known}; if its "
                 "beginning was removed, give schemas=typed_schemas(log, snapshots=...)"
             )
-        is_message = F.col("kind").isin(_KINDS[PayloadKind.COMMAND], _KINDS[PayloadKind.EVENT])
-        rows = rows.where(is_message & _fingerprint().isin(list(versions)))
-    reader = FieldReader(versions, None if message is None else merged_fields(list(versions.values())))
-    return _with_fields(df, rows.withColumn("message", _message_name(versions)), reader)
+        others = found.of_class().keys() - versions
+        is_wanted = _fingerprint().isin(list(versions)) if not df.isStreaming else _is_none_of(others)
+        rows = rows.where(F.col("kind").isin(_KINDS[PayloadKind.COMMAND], _KINDS[PayloadKind.EVENT]) & is_wanted)
+    fields = None if message is None else merged_fields(list(versions.values()))
+    reader = FieldReader(versions, fields, name=message, search=search if df.isStreaming else None)
+    shown = _with_fields(rows.withColumn("message", _message_name(versions)), reader, is_open=df.isStreaming)
+    if message is not None and df.isStreaming:
+        shown = shown.where(F.coalesce(F.col("message"), F.lit(message)) == F.lit(message))
+    kept = [name for name in df.columns if name != "payload"]
+    return shown.select(*kept, *_COLUMNS, "bytes", PROBLEM)
+
+
+def _is_none_of(fingerprints: Collection[bytes]) -> Column:
+    return ~_fingerprint().isin(list(fingerprints)) if fingerprints else F.lit(True)
 
 
 def _typed_rows(df: DataFrame) -> DataFrame:
@@ -157,17 +183,21 @@ def _message_name(schemas: dict[bytes, Schema]) -> Column:
     return F.when(F.col("kind").isNotNull(), F.try_element_at(F.create_map(*pairs), F.hex(_fingerprint())))
 
 
-def _with_fields(df: DataFrame, rows: DataFrame, reader: FieldReader) -> DataFrame:
+def _with_fields(rows: DataFrame, reader: FieldReader, *, is_open: bool) -> DataFrame:
+    """Add what is read of each message; `is_open`: of classes, too, that the driver does not know yet."""
     value_type = from_arrow_type(reader.value_type, False)
-    returned = StructType([StructField("value", value_type), StructField(PROBLEM, StringType())])
+    text = StringType()
+    returned = StructType([StructField("value", value_type), StructField(PROBLEM, text), StructField("message", text)])
     read = arrow_udf(reader.__call__, returned)  # type: ignore[call-overload]
-    is_readable = F.col(WRONG).isNull() & F.col("message").isNotNull()
+    is_readable = F.col(WRONG).isNull() & F.col("kind" if is_open else "message").isNotNull()
+    if is_open:
+        read = read.asNondeterministic()  # else Spark reads each message twice: rows are chosen by the class
     rows = rows.withColumn(READ, read(F.when(is_readable, F.col(_TYPED))))
+    if is_open:
+        rows = rows.withColumn("message", F.coalesce("message", F.col(READ)["message"]))
     fingerprint = F.lower(F.hex(_fingerprint()))
     unknown = F.concat(F.lit(f"{_UNKNOWN}: fingerprint="), fingerprint)
     problem = F.when(F.col("kind").isNull(), F.lit("not typed")).when(F.col("message").isNull(), unknown)
     rows = rows.withColumn(PROBLEM, F.coalesce(F.col(WRONG), problem, F.col(READ)[PROBLEM]))
     rows = rows.withColumn("fields", F.col(READ)["value"])
-    rows = rows.withColumn("bytes", F.when(F.col("fields").isNull(), F.col(BODY)))
-    kept = [name for name in df.columns if name != "payload"]
-    return rows.select(*kept, *_COLUMNS, "bytes", PROBLEM)
+    return rows.withColumn("bytes", F.when(F.col("fields").isNull(), F.col(BODY)))

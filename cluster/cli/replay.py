@@ -49,7 +49,9 @@ from ..time_travel import (
 )
 from ..time_travel.member_log import Bound
 from ..time_travel.output_texts import OutputTexts
+from ..time_travel.rendering import describe_fields
 from ..time_travel.replay import Progress, SnapshotChoice
+from ..time_travel.services import make_services
 from ..time_travel.what_if import WhatIf
 
 _ERROR_LIMIT = 5
@@ -201,18 +203,20 @@ def _telling_damage() -> Iterator[None]:
 
 def _replay(wanted: _Wanted, outputs: Path | None, state: Path | None, output: OutputFormat) -> None:
     log = wanted.log
-    with _progress(log) as on_progress, _sink(outputs) as sink, contextlib.redirect_stdout(sys.stderr):
+    with _progress(log) as on_progress, contextlib.ExitStack() as files, contextlib.redirect_stdout(sys.stderr):
+        services = make_services(
+            wanted.service, directory=wanted.service_dir, service_id=wanted.service_id, service_count=None, log=log
+        )
+        sink = files.enter_context(_sink(outputs, OutputTexts(services)))
         replayed = replay_service(
             log,
-            wanted.service,
+            services,
             position=wanted.position,
             time=wanted.moment,
             snapshot=wanted.snapshot,
-            service_id=wanted.service_id,
             bound=wanted.bound,
             sink=sink,
             on_progress=on_progress,
-            service_dir=wanted.service_dir,
         )
         if state is not None:
             _write_state(state, replayed.snapshot_messages())
@@ -307,22 +311,23 @@ def parse_time_option(text: str | None) -> int | datetime | None:
 
 
 @contextlib.contextmanager
-def _sink(path: Path | None) -> Iterator[Callable[[Output], None] | None]:
+def _sink(path: Path | None, texts: OutputTexts) -> Iterator[Callable[[Output], None] | None]:
     if path is None:
         yield None
         return
     with path.open("w", encoding="utf-8") as file:
-        yield lambda output: _write_output(file, output)
+        yield lambda output: _write_output(file, output, texts)
 
 
-def _write_output(file: TextIO, output: Output) -> None:
-    file.write(json.dumps(_row_of(output)) + "\n")
+def _write_output(file: TextIO, output: Output, texts: OutputTexts) -> None:
+    file.write(json.dumps(_row_of(output, texts)) + "\n")
 
 
-def _row_of(output: Output) -> dict[str, Any]:
-    return {name: value for name, value in output._asdict().items() if value is not None} | {
-        "payload": output.payload.hex()
-    }
+def _row_of(output: Output, texts: OutputTexts) -> dict[str, Any]:
+    """Return an output by field; `message` is that of a typed service in words."""
+    message = texts.message(output.payload)
+    row = {name: value for name, value in output._asdict().items() if value is not None}
+    return row | {"payload": output.payload.hex()} | ({} if message is None else {"message": message})
 
 
 def _write_state(path: Path, messages: list[bytes]) -> None:
@@ -349,6 +354,7 @@ def _document(log: MemberLog, replayed: ReplayedService) -> dict[str, Any]:
     return {
         "service": type(replayed.service).__qualname__,
         "state": describe_state(replayed.service),
+        "fields": describe_fields(replayed.service),
         "log_position": replayed.log_position,
         "cluster_time": replayed.cluster_time,
         "time": format_time(replayed.cluster_time, ticks_per_second=TICKS_PER_MS[replayed.time_unit] * 1_000)
@@ -370,7 +376,12 @@ def _document(log: MemberLog, replayed: ReplayedService) -> dict[str, Any]:
 
 def _draw(document: dict[str, Any]) -> ConsoleRenderable:
     table = new_table("what", "value")
+    fields = document["fields"] or {}
     for name, value in document.items():
+        if name == "fields" or (name == "state" and fields):
+            for field, shown in fields.items() if name == "fields" else ():
+                table.add_row(f"state: {field}", shown)
+            continue
         if name == "timers":
             shown = [f"{each['correlation_id']} at {each['deadline']}" for each in value[:_TIMER_LIMIT]]
             more = len(value) - len(shown)
@@ -404,8 +415,8 @@ def _what_if_document(result: WhatIf) -> dict[str, Any]:
                 "change": difference.change,
                 "handler": result.handlers.get(difference.position),
                 "detail": result.texts.difference(difference),
-                "old": None if difference.old is None else _row_of(difference.old),
-                "new": None if difference.new is None else _row_of(difference.new),
+                "old": None if difference.old is None else _row_of(difference.old, result.texts),
+                "new": None if difference.new is None else _row_of(difference.new, result.texts),
             }
             for difference in result.sample
         ],

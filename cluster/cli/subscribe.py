@@ -1,7 +1,8 @@
 """`trimaran subscribe`: hand out the committed entries of the log, from a position on, to a program.
 
-An entry is one JSON object on one line, printed or, with `--to`, posted. With `--position-file` the command goes on
-where it ended. `--to redis://...` adds entries to a stream, which has the position itself.
+An entry is one JSON object on one line, printed or, with `--to`, posted; `typed` has the message of a typed service.
+With `--position-file` the command goes on where it ended. `--to redis://...` adds entries to a stream, which has the
+position itself.
 
 Exit status: 0 ended by --limit, Ctrl-C or the reader; 2 wrong usage, or the position cannot be had; 3 no member serves
 the log; 12 the caller may not read it, or the receiver of --to refuses an entry or has lost some.
@@ -112,6 +113,7 @@ def hand_out_entries(
             cluster_session_ids=session or (),
             topics=topic or (),
             template_ids=template or (),
+            typed=True,
             served_by=served_by,
             reconnect_timeout_s=wait,
             timeout_s=timeout,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from ...archive.files.reader import RecordedMessage
 from ...service_api.errors import ConfigurationError
@@ -65,6 +65,11 @@ class LogEntry(NamedTuple):
     """What the application sent; for kinds that carry nothing of the application, the whole SBE message."""
     topic: str | None = None
     """Of an entry of the kind TOPIC, whose payload is what was published."""
+    typed: Mapping[str, Any] | None = None
+    """The message of a typed client or service: `message`, its class, and `values` by field, as JSON has them.
+
+    Only in a subscription that is told `typed=True`. A message whose schema is not in the log has its `fingerprint`.
+    """
 
     @classmethod
     def of(cls, message: RecordedMessage) -> Self:
@@ -131,15 +136,12 @@ class EntryFilter:
             template_ids=frozenset(template_ids),
         )
 
-    def choose(self, message: RecordedMessage) -> LogEntry | None:
-        """Return the entry of a recorded message, or None where the subscriber does not want it."""
-        entry = LogEntry.of(message)
+    def wants(self, entry: LogEntry) -> bool:
+        """Whether the subscriber wants an entry."""
         if self.kinds and entry.kind not in self.kinds:
-            return None
+            return False
         if self.cluster_session_ids and entry.cluster_session_id not in self.cluster_session_ids:
-            return None
+            return False
         if self.topics and entry.topic not in self.topics:
-            return None
-        if self.template_ids and int.from_bytes(entry.payload[2:4], "little") not in self.template_ids:
-            return None
-        return entry
+            return False
+        return not self.template_ids or int.from_bytes(entry.payload[2:4], "little") in self.template_ids

@@ -18,7 +18,8 @@ Two processes on one stream do no harm if they deliver the same entries: the sec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -197,10 +198,12 @@ class RedisStreamSink:
 
 
 def _fields_of(entry: LogEntry) -> list[bytes]:
-    """Return the names and values of an entry that is not None."""
+    """Return the names and values of an entry that is not None; a typed message is JSON."""
     fields = []
     for name, value in entry._asdict().items():
-        if value is not None:
+        if isinstance(value, Mapping):
+            fields += [name.encode(), json.dumps(value, ensure_ascii=False).encode()]
+        elif value is not None:
             fields += [name.encode(), value if isinstance(value, bytes) else str(value).encode()]
     return fields
 

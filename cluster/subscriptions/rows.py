@@ -9,6 +9,9 @@ from .entries import LogEntry
 
 
 def as_row(entry: LogEntry) -> dict[str, Any]:
-    """Return an entry by field names: the payload as text, or as base64 if it is not text."""
+    """Return an entry by field names: the payload as text, or as base64 if it is not text; `typed` if it has that."""
     payload, encoding = encode_payload(entry.payload)
-    return entry._asdict() | {"payload": payload, "payload_encoding": encoding}
+    row = entry._asdict() | {"payload": payload, "payload_encoding": encoding}
+    if entry.typed is None:
+        del row["typed"]
+    return row

@@ -31,11 +31,13 @@ from ...service_api.endpoint import Endpoint
 from ...service_api.errors import ClusterError, ConfigurationError, LocalProtocolError
 from ...service_api.net.transport import SOCKETS, NetworkStack
 from ...service_api.tls import TlsSettings, client_network
+from ...service_api.typed.log_schemas import LogSchemas, announced_schema
 from ...service_api.wire.frame import FLAG_BEGIN, FRAME_ALIGNMENT, TYPE_DATA
 from .entries import EntryFilter, EntryKind, LogEntry
 from .errors import NoEntryAtPositionError
 from .log_source import FIRST_PAUSE_S, LONGEST_PAUSE_S, Beginning, LogSource, OpenLog, ServedBy, Start
 
+_TYPED_KINDS: Final = (EntryKind.MESSAGE, EntryKind.REQUEST, EntryKind.SERVICE_MESSAGE, EntryKind.TOPIC)
 _MISPLACED_LIMIT: Final = 2
 """Members that say in a row that nothing begins at a position before that is believed."""
 
@@ -112,6 +114,7 @@ class LogReading(ClosedAtExit, Generic[EntryT]):
         try:
             while not self._ready:
                 await self._fill()
+            await self._complete(self._ready)
         finally:
             self._is_reading = False
         entry = self._ready.popleft()
@@ -184,6 +187,9 @@ class LogReading(ClosedAtExit, Generic[EntryT]):
             if self._misplaced_count >= _MISPLACED_LIMIT:
                 raise NoEntryAtPositionError(position=self._read_position, reason=str(error)) from error
 
+    async def _complete(self, ready: deque[EntryT]) -> None:
+        """Add to entries what is not in them, before they are handed out."""
+
     async def _leave(self) -> None:
         log, self._log = self._log, None
         if log is not None:
@@ -197,9 +203,57 @@ class Subscription(LogReading[LogEntry]):
     """
 
     def __init__(
-        self, source: LogSource, *, start: int | Start, entry_filter: EntryFilter, reconnect_timeout_s: float
+        self,
+        source: LogSource,
+        *,
+        start: int | Start,
+        entry_filter: EntryFilter,
+        reconnect_timeout_s: float,
+        typed: bool = False,
     ) -> None:
-        super().__init__(source, start=start, choose=entry_filter.choose, reconnect_timeout_s=reconnect_timeout_s)
+        super().__init__(source, start=start, choose=self._choose_entry, reconnect_timeout_s=reconnect_timeout_s)
+        self._filter = entry_filter
+        self._schemas = LogSchemas() if typed else None
+        self._has_looked_back = start == Start.EARLIEST
+        """Whether every schema is known that the log had before what is read."""
+
+    def _choose_entry(self, message: RecordedMessage) -> LogEntry | None:
+        entry = LogEntry.of(message)
+        view = None if self._schemas is None or entry.kind not in _TYPED_KINDS else self._schemas.view(entry.payload)
+        if not self._filter.wants(entry):
+            return None
+        return entry if view is None else entry._replace(typed=view)
+
+    async def _complete(self, ready: deque[LogEntry]) -> None:
+        """Read the schemas that the log had before this subscription began, up to the one that is missing."""
+        missing = [entry for entry in ready if entry.typed is not None and "fingerprint" in entry.typed]
+        if not missing or self._has_looked_back:
+            return
+        assert self._schemas is not None
+        await self._look_back({entry.typed["fingerprint"] for entry in missing if entry.typed}, missing[0].position)
+        for index, entry in enumerate(ready):
+            if entry.typed is not None and "fingerprint" in entry.typed:
+                ready[index] = entry._replace(typed=self._schemas.view(entry.payload))
+
+    async def _look_back(self, missing: set[str], end_position: int) -> None:
+        schemas = self._schemas
+        assert schemas is not None
+
+        def choose(message: RecordedMessage) -> LogEntry | None:
+            entry = LogEntry.of(message)
+            is_schema = entry.kind in _TYPED_KINDS and announced_schema(entry.payload) is not None
+            return entry if is_schema or entry.end_position > end_position else None
+
+        async with LogReading[LogEntry](
+            self._source, start=Start.EARLIEST, choose=choose, reconnect_timeout_s=self._reconnect_timeout_s
+        ) as earlier:
+            async for entry in earlier:
+                if entry.end_position > end_position:
+                    self._has_looked_back = True
+                    return
+                schemas.view(entry.payload)
+                if missing <= {fingerprint.hex() for fingerprint in schemas.of_class()}:
+                    return
 
 
 def subscribe(
@@ -210,6 +264,7 @@ def subscribe(
     cluster_session_ids: Collection[int] = (),
     topics: Collection[str] = (),
     template_ids: Collection[int] = (),
+    typed: bool = False,
     served_by: ServedBy = ServedBy.FOLLOWER,
     reconnect_timeout_s: float = 30.0,
     timeout_s: float = 5.0,
@@ -227,7 +282,9 @@ def subscribe(
 
     `endpoints` are "host:port" of the consensus endpoint of any members: those of `trimaran status`. One that is up is
     enough, for it names the others. `from_position` is the `end_position` of the last entry that was handled, 0, or a
-    `Start`. Only entries that pass every condition are handed out; all of them are read. `timeout_s` bounds a dial and
+    `Start`. Only entries that pass every condition are handed out; all of them are read. `typed`: entries have messages
+    of typed clients and services by name and field; a subscription that begins later than the log reads the schemas
+    before its position once, when one is missing. `timeout_s` bounds a dial and
     an answer. No member serves the log for `reconnect_timeout_s`: the subscription ends with an error.
 
     The caller needs the role of an observer where the cluster uses TLS.
@@ -258,6 +315,7 @@ def subscribe(
             kinds=kinds, cluster_session_ids=cluster_session_ids, topics=topics, template_ids=template_ids
         ),
         reconnect_timeout_s=reconnect_timeout_s,
+        typed=typed,
     )
 
 

@@ -20,6 +20,8 @@ from .schema import Schema, fingerprint_of
 
 NOT_READABLE: Final = "the bytes are not the fields of its schema"
 _MESSAGES: Final = (PayloadKind.COMMAND, PayloadKind.EVENT)
+READABLE_KINDS: Final = (*_MESSAGES, PayloadKind.SCHEMA)
+"""The kinds whose fingerprint is that of a schema in the log."""
 
 
 class TypedPayload(NamedTuple):
@@ -42,6 +44,13 @@ def split_payload(payload: bytes) -> TypedPayload | None:
     """Give the parts of a typed payload; None for what is none."""
     header = split_header(payload)
     return None if header is None else TypedPayload(*header, payload[2:HEADER_BYTES], payload[HEADER_BYTES:])
+
+
+def announced_schema(payload: bytes) -> bytes | None:
+    """Give the schema that a payload of a client or a service announces, not checked; None for another payload."""
+    published = decode_topic_message(payload)
+    typed = split_payload(payload if published is None else published.payload)
+    return typed.body if typed is not None and typed.kind == PayloadKind.SCHEMA else None
 
 
 class LogSchemas:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from ..errors import RemoteProtocolError
@@ -13,6 +15,7 @@ from ..service_texts import ServiceTexts, texts_of
 from ..wire.payload_header import HEADER_BYTES, PayloadKind, split_header
 from ..wire.topics import decode_topic_message
 from .codec import READ_ANY, MessageCodec, ValueCodec, schema_from_bytes
+from .declared_state import plan_of
 from .handlers import HandlerRole, find_handlers, reply_of
 from .log_schemas import read_values
 from .messages import ServiceError, wire_name
@@ -97,6 +100,11 @@ class MessageTexts(ServiceTexts):
         read = self._read(payload)
         return None if read is None else self._tables.places.get(read.name)
 
+    def state(self) -> dict[str, str] | None:
+        """Show the declared state by field; not what every typed service keeps."""
+        names = [name for name in plan_of(self._service).fields if not hasattr(TypedService, name)]
+        return {name: _show_value(getattr(self._service, name)) for name in names}
+
     def states(self, expected: ClusteredService, actual: ClusteredService) -> str | None:
         """Say by field in what the declared states of two services differ."""
         states = [read_fields(each.snapshot_messages()) for each in (expected, actual)]
@@ -158,6 +166,16 @@ def _error_classes(kind: type[ServiceError]) -> Iterator[type[ServiceError]]:
     for each in kind.__subclasses__():
         yield each
         yield from _error_classes(each)
+
+
+def _show_value(value: Any) -> str:
+    """Show the value of a field: all of it if it is short, else how much there is and the first few."""
+    if isinstance(value, dict) and len(value) > _SHOWN_COUNT:
+        pairs = ", ".join(f"{_cut(repr(key))}: {_cut(repr(each))}" for key, each in islice(value.items(), _SHOWN_COUNT))
+        return f"{len(value):,} keys: {{{pairs}, ...}}"
+    if isinstance(value, list | set | frozenset | deque | tuple) and len(value) > _SHOWN_COUNT:
+        return f"{len(value):,} values: {', '.join(_cut(repr(each)) for each in islice(value, _SHOWN_COUNT))}, ..."
+    return _cut(repr(value))
 
 
 def _cut(text: str) -> str:

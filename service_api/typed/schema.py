@@ -5,8 +5,9 @@ A schema is JSON: the name of a plain type ("int"), or a list whose first elemen
 ["record", name, [[field, schema, has_default], ...]]. Records in records are in full, so a schema stands alone. A
 record within itself is ["self", name].
 
-Two questions are answered here. Are two types the same? By fingerprint: 8 bytes of a digest of the schema. Can bytes of
-one be read as the other? `find_change` says what is in the way.
+Three questions are answered here. Are two types the same? By fingerprint: 8 bytes of a digest of the schema. Can bytes
+of one be read as the other? `find_change` says what is in the way. Which type holds the values of both? `join_types`
+makes it, by the same rules: `find_change` finds nothing in the way from either.
 """
 
 from __future__ import annotations
@@ -238,3 +239,82 @@ def find_field_change(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]
         if change is not None:
             return change
     return None
+
+
+def join_types(old: Schema, new: Schema) -> Schema:
+    """Make a type that holds the values of both: bytes of either can be read as it, by the rules of `find_change`.
+
+    Nothing gets lost: a record has the fields of both, those that one of them lacks with a default. Types of which
+    neither is wider, such as int and str, become a union. Names are those of the newer type.
+    """
+    if old == new:
+        return new
+    joined, added = _members(old), _members(new)
+    are_alone = max(sum(map(_is_named, each)) for each in (joined, added)) <= 1
+    for member in added:
+        joined = _join_member(joined, member, are_alone=are_alone)
+    return joined[0] if len(joined) == 1 else ["union", *joined]
+
+
+def _members(schema: Schema) -> list[Schema]:
+    return schema[1:] if isinstance(schema, list) and schema[0] == "union" else [schema]
+
+
+def _is_named(schema: Schema) -> bool:
+    return isinstance(schema, list) and schema[0] in ("record", "enum")
+
+
+def _join_member(members: list[Schema], new: Schema, *, are_alone: bool) -> list[Schema]:
+    """Join a type into the one of some that it widens or is in, or add it.
+
+    `are_alone` says that there are no two records among which it would have to be told by name which one is the older.
+    """
+    for index, old in enumerate(members):
+        joined = None if _is_named(new) and not are_alone and old[:2] != new[:2] else _join_two(old, new)
+        if joined is not None:
+            kept = [*members[:index], joined, *members[index + 1 :]]
+            return [each for each in kept if each is joined or not _is_in_plain(each, joined)]
+    return [*members, new]
+
+
+def _is_in_plain(schema: Schema, wide: Schema) -> bool:
+    return isinstance(schema, str) and find_change(schema, wide, "") is None
+
+
+def _join_two(old: Schema, new: Schema) -> Schema | None:
+    """Join two types that are no unions into one that is none; None if neither becomes wider."""
+    if old == new:
+        return new
+    if isinstance(old, str) or isinstance(new, str):
+        return next((wide for slim, wide in ((old, new), (new, old)) if find_change(slim, wide, "") is None), None)
+    kind = new[0]
+    if kind in _SEQUENCES.values() and old[0] in _SEQUENCES.values():
+        inner = join_types(old[1], new[1])
+        wides = ([each, inner] for each in (kind, old[0]))
+        return next((wide for wide in wides if not any(find_change(each, wide, "") for each in (old, new))), None)
+    if old[0] != kind:
+        return None
+    if kind == "record":
+        return ["record", new[1], join_fields(old[2], new[2])]
+    if kind == "enum":
+        values = set(new[2].values())
+        members = new[2] | {name: value for name, value in old[2].items() if value not in values}
+        return ["enum", new[1], members] if values <= set(members.values()) else None
+    if kind == "literal":
+        return [*new, *(value for value in old[1:] if value not in new[1:])]
+    if (kind == "dict" and old[1] == new[1]) or (kind == "tuple" and len(old) == len(new)):
+        return [kind, *(join_types(*pair) for pair in zip(old[1:], new[1:], strict=True))]
+    return None
+
+
+def join_fields(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Join the fields `[name, schema, has_default]` of two records: those of the newer one first."""
+    olds = {name: (schema, has_default) for name, schema, has_default in old}
+    news = {name for name, _, _ in new}
+    joined = [
+        [name, join_types(olds[name][0], schema), has_default or olds[name][1]]
+        if name in olds
+        else [name, schema, True]
+        for name, schema, has_default in new
+    ]
+    return joined + [[name, schema, True] for name, (schema, _) in olds.items() if name not in news]

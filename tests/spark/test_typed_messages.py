@@ -202,7 +202,7 @@ def test_what_cannot_be_asked_for_is_refused_with_what_there_is(spark: SparkSess
 
     with pytest.raises(ConfigurationError, match=r"message='Trade' .*: Order; .*snapshots="):
         typed_messages(log, "Trade")
-    with pytest.raises(ConfigurationError, match="give schemas="):
+    with pytest.raises(ConfigurationError, match="give log="):
         typed_messages(stream)
     with pytest.raises(ConfigurationError, match="missing=payload"):
         typed_messages(log.drop("payload"))

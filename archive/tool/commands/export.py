@@ -33,6 +33,7 @@ from ...reading.export import (
 )
 from ...reading.frame_batches import find_archive_time_unit, make_schema
 from ...reading.frame_columns import GROUP_COLUMN, choose_columns
+from ...reading.typed_export import TypedTable, export_typed
 from ..output import EXIT_REFUSED, EXIT_UNHEALTHY, OutputFormat, OutputOption, fail, print_line, print_rows
 from ..selection import ArchiveArgument, RecordingOption, find_location, load_catalog, select_entries
 from .progress import Advance, one_bar, progress_bars
@@ -62,6 +63,14 @@ _COLUMNS: Final = {
     "state": "state",
     "rows": "rows",
     "start_position": "start",
+    "remarks": "remarks",
+}
+
+_TYPED_COLUMNS: Final = {
+    "recording_id": "id",
+    "message": "message",
+    "file": "file",
+    "rows": "rows",
     "remarks": "remarks",
 }
 
@@ -97,6 +106,9 @@ BoundOption = Annotated[
     typer.Option("--bound-position", min=0, help="Omit frames that end after this position. Needs --recording-id."),
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Remove the existing export first.")]
+TypedOption = Annotated[
+    bool, typer.Option("--typed", help="A folder of tables for each class of typed messages, with a column a field.")
+]
 FollowOption = Annotated[
     bool, typer.Option("--follow", help="Keep running: export each segment once it is full, until interrupted.")
 ]
@@ -114,6 +126,7 @@ def export(
     bound_position: BoundOption = None,
     overwrite: OverwriteOption = False,
     follow: FollowOption = False,
+    typed: TypedOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Write frames or messages to files, one for each segment. Existing files of full segments are kept.
@@ -134,22 +147,30 @@ def export(
         checksums=None if checksum is ChecksumMode.AUTO else checksum is ChecksumMode.ON,
         bound_position=bound_position,
     )
+    if typed and (messages or follow or columns is not None):
+        fail("--typed is not for --messages, --columns or --follow: it writes whole messages, with their fields")
     try:
-        _check_columns(options)
+        if not typed:
+            _check_columns(options)
         exports = []
         for log in logs:
             location = log.locate()
             own = options if unit is not None else replace(options, time_unit=find_archive_time_unit(location))
             exports.append(_Export(log, own, recording_id))
-        for each in exports:
-            each.open(overwrite=overwrite)
-        if follow:
-            rows = _follow(exports)
+        group = {} if logs[0].group_index is None else {GROUP_COLUMN: GROUP_COLUMN}
+        if typed:
+            rows = [row for each in exports for row in each.run_typed(overwrite=overwrite)]
+            columns_shown, empty = {**group, **_TYPED_COLUMNS}, "no typed messages to export"
+            print_rows(rows, output, title=str(target), columns=columns_shown, empty=empty)
         else:
-            rows = [row for each in exports for row in each.run()]
-            has_groups = logs[0].group_index is not None
-            shown = {GROUP_COLUMN: GROUP_COLUMN, **_COLUMNS} if has_groups else _COLUMNS
-            print_rows(rows, output, title=str(target), columns=shown, empty="no frames to export")
+            for each in exports:
+                each.open(overwrite=overwrite)
+            if follow:
+                rows = _follow(exports)
+            else:
+                rows = [row for each in exports for row in each.run()]
+                columns_shown, empty = {**group, **_COLUMNS}, "no frames to export"
+                print_rows(rows, output, title=str(target), columns=columns_shown, empty=empty)
     except StoreFailure:
         raise
     except ConfigurationError as error:
@@ -230,6 +251,15 @@ class _Export:
                 parts = list(plan_parts(location, descriptor, self._options.bound_position))
                 yield from self._export_parts(location, parts, progress)
 
+    def run_typed(self, *, overwrite: bool) -> Iterator[dict[str, Any]]:
+        """Write the typed messages as tables, and yield a row for each table and damaged entry of the catalog."""
+        descriptors, faults = self._find_descriptors()
+        for fault in faults:
+            yield self._typed_row(TypedTable(fault.recording_id, None, None, 0, fault.remarks))
+        location = self._log.locate()
+        for table in export_typed(location, descriptors, self._log.target, self._options, overwrite=overwrite):
+            yield self._typed_row(table)
+
     def look(self) -> Iterator[dict[str, Any]]:
         """Export what has become full, and the rest of what has stopped."""
         location = self._log.locate()
@@ -301,8 +331,7 @@ class _Export:
         rows: int | None = 0,
         start_position: int | None = None,
     ) -> dict[str, Any]:
-        group = {} if self._log.group_index is None else {GROUP_COLUMN: self._log.group_index}
-        return group | {
+        return self._group() | {
             "recording_id": recording_id,
             "file": file,
             "state": state.value,
@@ -310,6 +339,18 @@ class _Export:
             "start_position": start_position,
             "remarks": remarks,
         }
+
+    def _typed_row(self, table: TypedTable) -> dict[str, Any]:
+        return self._group() | {
+            "recording_id": table.recording_id,
+            "message": table.message,
+            "file": table.file,
+            "rows": table.row_count,
+            "remarks": table.problem or "",
+        }
+
+    def _group(self) -> dict[str, Any]:
+        return {} if self._log.group_index is None else {GROUP_COLUMN: self._log.group_index}
 
 
 def _follow(exports: Sequence[_Export]) -> list[dict[str, Any]]:

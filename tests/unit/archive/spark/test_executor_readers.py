@@ -74,4 +74,7 @@ def test_fields_of_typed_messages_are_read_without_pydantic() -> None:
 
     found = run_there(reader, [codec.header(PayloadKind.COMMAND) + codec.encode(Draw(5)), b"\xc1"])
 
-    assert found == "[{'value': '{\"count\":5}', 'problem': None}, {'value': None, 'problem': None}]"
+    assert found == (
+        "[{'value': '{\"count\":5}', 'problem': None, 'message': 'Draw'}, "
+        "{'value': None, 'problem': None, 'message': None}]"
+    )

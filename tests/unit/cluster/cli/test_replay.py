@@ -167,6 +167,27 @@ def test_typed_answers_are_shown_by_name_and_field(tmp_path: Path) -> None:
     assert has_facts(table.stdout, "Stored(amount=1)", "Stored(amount=2)", "Doubling.put", "not compared: notes")
 
 
+def test_the_state_and_the_outputs_of_a_typed_service_are_shown_by_name_and_field(tmp_path: Path) -> None:
+    (tmp_path / "shelves.py").write_text(SHELVES)
+    make = load_service_class("shelves:Shelf", tmp_path)
+    put = sys.modules["shelves"].Put
+    with MemoryCluster(make, members=1) as cluster:
+        cluster.run(_call(cluster, [put(key=f"k{number:04}", amount=1) for number in range(1_000)]))
+        cluster.save_directory(0, tmp_path / "node-0")
+    options = ["--service-dir", tmp_path, "--bound", "recorded", "--outputs", tmp_path / "outputs"]
+
+    document = document_of(replay(tmp_path / "node-0", *options, "-o", "json", service="shelves:Shelf"))
+    table = replay(tmp_path / "node-0", *options, service="shelves:Shelf")
+
+    assert has_facts(document["fields"]["amounts"], "1,000 keys", "'k0000': 1")
+    assert len(document["fields"]["amounts"]) < 200
+    assert document["state"] == f"amounts={document['fields']['amounts']}"
+    assert has_facts(table.stdout, "state: amounts", "1,000 keys")
+    rows = [json.loads(line) for line in (tmp_path / "outputs").read_text().splitlines()]
+    replies = [row for row in rows if row["kind"] == OutputKind.REPLY and row["payload"]]
+    assert [row["message"] for row in replies] == ["Stored(amount=1)"] * 1_000
+
+
 async def _call(cluster: MemoryCluster, messages: Sequence[Any]) -> None:
     client = TypedClient(await cluster.connect())
     for message in messages:

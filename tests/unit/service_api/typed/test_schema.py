@@ -19,7 +19,7 @@ from tests.facts import has_facts
 from trimaran.service_api.errors import RemoteProtocolError
 from trimaran.service_api.typed import Command, Reply
 from trimaran.service_api.typed.codec import MessageCodec, ValueCodec
-from trimaran.service_api.typed.schema import find_change, schema_of, show_type
+from trimaran.service_api.typed.schema import Schema, find_change, join_types, schema_of, show_type
 
 Cents = NewType("Cents", int)
 
@@ -220,3 +220,75 @@ def test_a_record_within_itself_is_the_same_record_or_another_one() -> None:
     assert find_change(tree, tree, "x") is None
     assert has_facts(find_change("int", ["self", "Tree"], "x"), "x", "int", "Tree")
     assert show_type(tree) == "Tree"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "joined"),
+    [
+        (int, int, "int"),
+        (int, float, "float"),
+        (float, int, "float"),
+        (int, float | None, ["union", "float", "None"]),
+        (int | None, float, ["union", "float", "None"]),
+        (str | None, str, ["union", "str", "None"]),
+        (int, str, ["union", "int", "str"]),
+        (int | str, float | None, ["union", "float", "str", "None"]),
+        (list[int], list[float], ["list", "float"]),
+        (set[int], list[float], ["list", "float"]),
+        (list[int], frozenset[int], ["union", ["list", "int"], ["frozenset", "int"]]),
+        (dict[str, int], dict[str, float | None], ["dict", "str", ["union", "float", "None"]]),
+        (dict[str, int], dict[int, int], ["union", ["dict", "str", "int"], ["dict", "int", "int"]]),
+        (tuple[int, int], tuple[int, float], ["tuple", "int", "float"]),
+        (tuple[int, int], tuple[int], ["union", ["tuple", "int", "int"], ["tuple", "int"]]),
+        (Literal["a", "b"], Literal["c", "a"], ["literal", "c", "a", "b"]),
+        (bool, int, ["union", "bool", "int"]),
+    ],
+)
+def test_the_join_of_two_types_is_the_wider_one_or_a_union(old: Any, new: Any, joined: Schema) -> None:
+    assert join_types(schema_of(old, "x"), schema_of(new, "x")) == joined
+
+
+def test_the_join_of_records_has_the_fields_of_both() -> None:
+    old = ["record", "Part", [["name", "str", False], ["size", "int", False], ["gone", "bool", False]]]
+    new = ["record", "Part", [["name", "str", False], ["size", "float", False], ["note", "str", False]]]
+
+    assert join_types(["union", old, "None"], new) == [
+        "union",
+        [
+            "record",
+            "Part",
+            [["name", "str", False], ["size", "float", False], ["note", "str", True], ["gone", "bool", True]],
+        ],
+        "None",
+    ]
+
+
+PLAIN = st.sampled_from(["int", "float", "str", "bool", "None", "datetime", "Decimal", "bytes"])
+CONSTANTS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, unique=True)
+MEMBERS = st.dictionaries(st.sampled_from("XYZ"), st.sampled_from(["a", "b", "c"]), min_size=1)
+LEAVES = PLAIN | CONSTANTS.map(lambda each: ["literal", *each]) | MEMBERS.map(lambda each: ["enum", "E", each])
+
+
+def composed(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    fields = st.lists(st.tuples(st.sampled_from("pqrs"), inner, st.booleans()), unique_by=lambda each: each[0])
+    members = st.lists(inner.filter(lambda each: each[0] != "union"), min_size=2, max_size=3, unique_by=str)
+    return st.one_of(
+        st.tuples(st.sampled_from(["list", "set", "frozenset"]), inner).map(list),
+        st.tuples(st.just("dict"), PLAIN, inner).map(list),
+        st.lists(inner, min_size=1, max_size=2).map(lambda each: ["tuple", *each]),
+        st.builds(lambda name, each: ["record", name, [*map(list, each)]], st.sampled_from("AB"), fields),
+        members.map(lambda each: ["union", *each]),
+    )
+
+
+SCHEMAS = st.recursive(LEAVES, composed, max_leaves=6)
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_bytes_of_both_can_be_read_as_the_join_by_the_rules_of_services(old: Schema, new: Schema) -> None:
+    joined = join_types(old, new)
+
+    assert find_change(old, joined, "x") is None
+    assert find_change(new, joined, "x") is None
+    assert join_types(joined, joined) == joined
+    assert join_types(old, old) == old
