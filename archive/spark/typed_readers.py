@@ -45,6 +45,8 @@ class FieldReader:
         self._name = name
         self._search = search
         self._columns: dict[bytes, TypedColumns] = {}
+        self._missed: set[bytes] = set()
+        """Of the array that is read: the log has no schema for them, since it would be before its messages."""
 
     @property
     def value_type(self) -> Any:
@@ -61,6 +63,7 @@ class FieldReader:
             ClusterError: the log cannot be searched for schemas.
             OSError: the same.
         """
+        self._missed.clear()
         rows = [_NOTHING if payload is None else self._read_row(payload) for payload in payloads.to_pylist()]
         values, problems, messages = zip(*rows, strict=True) if rows else ((), (), ())
         columns = [
@@ -84,9 +87,12 @@ class FieldReader:
 
     def _find_schema(self, typed: TypedPayload) -> Schema | None:
         schema = self._schemas.get(typed.fingerprint)
-        if schema is None and self._search is not None and typed.kind in READABLE_KINDS:
+        is_open = self._search is not None and typed.kind in READABLE_KINDS and typed.fingerprint not in self._missed
+        if schema is None and self._search is not None and is_open:
             self._schemas |= search_on(self._search, typed.fingerprint)
             schema = self._schemas.get(typed.fingerprint)
+            if schema is None:
+                self._missed.add(typed.fingerprint)
         return schema
 
     def _read(self, typed: TypedPayload, schema: Schema) -> Any:

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from trimaran.archive.reading.schema_search import SchemaSearch
 from trimaran.archive.reading.vector.message_columns import read_messages
 from trimaran.archive.reading.vector.message_plan import MessagePlan
 from trimaran.archive.reading.vector.struct_columns import StructPlan, read_structs
@@ -66,6 +68,23 @@ def test_messages_are_decoded_without_pydantic(way: str) -> None:
     )
 
     assert "'correlation_id': 77" in run_there(function, [message])
+
+
+def test_a_schema_that_the_log_lacks_is_searched_once_for_an_array() -> None:
+    class Counting(SchemaSearch):
+        count = 0
+
+        def read_on(self) -> None:
+            self.count += 1
+
+    search = Counting([])
+    reader = FieldReader({}, None, search=search)
+    payload = MessageCodec(Draw).header(PayloadKind.COMMAND) + b"\x91\x05"
+
+    found = [reader(pa.array([payload] * 3, pa.binary())).to_pylist() for _ in range(2)]
+
+    assert search.count == 2
+    assert found == [[{"value": None, "problem": None, "message": None}] * 3] * 2
 
 
 def test_fields_of_typed_messages_are_read_without_pydantic() -> None:
