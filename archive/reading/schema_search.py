@@ -51,12 +51,11 @@ class _Place:
         if start is not None and descriptor.stop_position is not None and start >= descriptor.stop_position:
             return
         for batch in read_batches(
-            self.location.directory,
+            self.location,
             descriptor,
             FrameSelection(start_position=start, reassemble=True),
             make_schema(_COLUMNS, TimeUnit.MILLIS),
             lambda problem: None,  # who reads the messages is told of damage
-            file_system=self.location.file_system,
         ):
             if batch.num_rows:
                 # From the last whole message: what follows it may be half a message yet.

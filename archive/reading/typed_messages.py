@@ -54,13 +54,12 @@ def read_typed_messages(
     import pyarrow.compute as pc
 
     for batch in read_batches(
-        location.directory,
+        location,
         descriptor,
         selection,
         make_schema(_COLUMNS, time_unit),
         on_problem,
         on_progress,
-        file_system=location.file_system,
     ):
         wanted = batch.filter(pc.equal(batch.column("template_id"), SESSION_MESSAGE_HEADER)).drop_columns("template_id")
         for row in zip(*(column.to_pylist() for column in wanted.columns), strict=True):
