@@ -22,6 +22,7 @@ import pytest
 
 from tests.places import ROOT
 from tests.set_up import configured_index
+from tests.test_readme import run_example
 from tests.waiting import patient
 from trimaran.service_api.distribution import read_checked_out_commit
 
@@ -290,6 +291,15 @@ def test_the_installed_command_says_where_its_package_is(installed: Path, tmp_pa
     assert lines[1].split()[1].removesuffix("+") == read_checked_out_commit(ROOT)
     assert lines[2].endswith("site-packages/trimaran")
     assert str(ROOT) not in "\n".join(lines)
+
+
+@pytest.mark.campaign
+def test_the_readme_example_runs_from_the_installed_wheel(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+    run_example(installed.parent, tmp_path)
 
 
 def test_the_demo_runs_from_the_installed_wheel(installed: Path, tmp_path: Path) -> None:

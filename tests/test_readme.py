@@ -29,20 +29,19 @@ def on_free_ports(text: str, ports: dict[str, int]) -> str:
     return text
 
 
-@pytest.mark.slow
-def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
-    """Only the ports are exchanged for free ones."""
+def run_example(binaries: Path, directory: Path) -> None:
+    """Run the service, the client and three nodes with the commands in a directory. Only the ports are exchanged."""
     ports = dict(zip(("9000", "9100", "9200"), find_base_ports(3), strict=True))
     service, client, *_ = blocks("python")
     (commands,) = blocks("bash")
-    (tmp_path / "counter.py").write_text(service)
-    (tmp_path / "count.py").write_text(on_free_ports(client, ports))
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (directory / "counter.py").write_text(service)
+    (directory / "count.py").write_text(on_free_ports(client, ports))
+    environment = {**os.environ, "PATH": f"{binaries}:{os.environ['PATH']}"}
 
-    with (tmp_path / "output").open("w") as output:
+    with (directory / "output").open("w") as output:
         shell = subprocess.Popen(
             ["bash", "-c", on_free_ports(commands, ports)],
-            cwd=tmp_path,
+            cwd=directory,
             env=environment,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -54,10 +53,15 @@ def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
             os.killpg(shell.pid, signal.SIGTERM)
             shell.wait()
 
-    text = (tmp_path / "output").read_text()
+    text = (directory / "output").read_text()
     assert status == 0, text
     totals = [int(total) for total in re.findall(r"^total (\d+)$", text, flags=re.MULTILINE)]
     assert totals == [1, 3, 6, 10, 15, 21, 28, 36, 45, 55]
+
+
+@pytest.mark.slow
+def test_the_readme_example_runs_as_printed(tmp_path: Path) -> None:
+    run_example(Path(sys.executable).parent, tmp_path)
 
 
 def test_the_readme_opens_with_the_two_commands() -> None:
