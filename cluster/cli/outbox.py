@@ -30,6 +30,7 @@ from ...service_api.outbox import EffectKey
 from ...service_api.outbox.protocol import SettledAs, SettledRow
 from .ready_made.client import EntryLimitOption, UserOption, WaitOption, config_of_client, errors_as_exits
 from .shared.event_loop import run_command_loop
+from .shared.every_group import of_every_group
 from .shared.setting_flags import with_client_flags
 
 app: Final = new_group("Effects that services want done outside; what workers gave up.")
@@ -52,6 +53,7 @@ Work = Callable[[OutboxCalls, list[FoundOutbox]], Awaitable[None]]
 
 @app.command("list", epilog="Example: trimaran outbox list --name payments --config trimaran-data/cluster.toml")
 @with_client_flags
+@of_every_group
 def list_effects(
     name: NameOption = "",
     service: ServiceOption = None,
@@ -95,7 +97,7 @@ def retry_effects(
     **settings: Any,
 ) -> None:
     """Have effects done that were given up, with the keys that they had, and print how many."""
-    _run(partial(_settle, SettledAs.RETRIED, _keys_of(keys, is_all)), name, service, settings, user, timeout)
+    _settle_in_groups(SettledAs.RETRIED, _keys_of(keys, is_all), name, service, settings, user, timeout)
 
 
 @app.command("drop", epilog="Example: trimaran outbox drop 1472-0 --config trimaran-data/cluster.toml")
@@ -110,7 +112,25 @@ def drop_effects(
     **settings: Any,
 ) -> None:
     """Forget effects, which will not be done, and print how many. A KEY may also be of an effect that is pending."""
-    _run(partial(_settle, SettledAs.DROPPED, _keys_of(keys, is_all)), name, service, settings, user, timeout)
+    _settle_in_groups(SettledAs.DROPPED, _keys_of(keys, is_all), name, service, settings, user, timeout)
+
+
+def _settle_in_groups(
+    settled_as: SettledAs,
+    keys: list[EffectKey] | None,
+    name: str,
+    service_id: int | None,
+    settings: dict[str, Any],
+    user: str,
+    timeout_s: float,
+) -> None:
+    """Settle all effects of every group that the settings name; keys are given by each group for itself."""
+
+    def settle(**settings: Any) -> None:
+        _run(partial(_settle, settled_as, keys), name, service_id, settings, user, timeout_s)
+
+    of_groups = settle if keys is not None else of_every_group(settle)
+    of_groups(**settings)
 
 
 def _run(work: Work, name: str, service_id: int | None, settings: dict[str, Any], user: str, timeout_s: float) -> None:
