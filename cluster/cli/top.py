@@ -30,7 +30,7 @@ from ...archive.tool.output import (
 from ...service_api.errors import ConfigurationError
 from ..documents.inspection import SessionOrder, SessionsView, SessionView
 from .shared.cluster_report import ClusterReport, MemberReport, ask_cluster, exit_status
-from .shared.cluster_table import ROLES_OF_KINDS, draw_member_state
+from .shared.cluster_table import ROLES_OF_KINDS, draw_member_state, draw_sync_p99
 from .shared.inspection import DOWN_STYLE, UnreachableError, ask_for_best
 from .shared.setting_flags import AskedCluster, load_asked_cluster, load_groups_from_flags, with_member_flags
 from .shared.watching import TimeoutOption, watch
@@ -113,8 +113,9 @@ def top(
 ) -> None:
     """Show the members of a cluster and the sessions that send the most, again and again; q or Ctrl-C ends it.
 
-    log/s is what a member records, messages/s what clients send. lag is how far a member is behind the leader. loop is
-    the longest that a member's event loop was busy with one thing, since its process began.
+    log/s is what a member records, messages/s what clients send. lag is how far a member is behind the leader. One sync
+    in a hundred took `sync p99` or longer, as in `trimaran status`. loop is the longest that a member's event loop was
+    busy with one thing, since its process began.
 
     Exit status: 0; with --once as `trimaran status`.
     """
@@ -149,7 +150,7 @@ def top_table(frame: TopFrame) -> RenderableType:
 
 
 def _members(frame: TopFrame) -> Table:
-    numbers = ["id", "term", "lag", "log/s", "messages/s", "loop", "errors"]
+    numbers = ["id", "term", "lag", "log/s", "messages/s", "sync p99", "loop", "errors"]
     table = new_table("id", "role", "state", *numbers[1:], numbers=numbers, folding=["state"])
     for member in frame.report.members:
         table.add_row(str(member.member_id), *_member_cells(member, frame.log_bytes_per_s.get(member.member_id)))
@@ -159,7 +160,7 @@ def _members(frame: TopFrame) -> Table:
 def _member_cells(member: MemberReport, log_bytes_per_s: float | None) -> tuple[str | Text, ...]:
     status, role = member.status, ROLES_OF_KINDS.get(member.kind)
     if status is None:
-        return role or ABSENT, Text(member.outcome, style=DOWN_STYLE), *[ABSENT] * 6
+        return role or ABSENT, Text(member.outcome, style=DOWN_STYLE), *[ABSENT] * 7
     return (
         role or status.role,
         draw_member_state(status),
@@ -167,6 +168,7 @@ def _member_cells(member: MemberReport, log_bytes_per_s: float | None) -> tuple[
         ABSENT if member.append_lag_bytes is None else _short(member.append_lag_bytes),
         ABSENT if log_bytes_per_s is None else _short(log_bytes_per_s),
         format_rate(status.messages_per_s),
+        draw_sync_p99(status),
         format_duration(status.stall_max_s),
         format_number(status.error_count),
     )

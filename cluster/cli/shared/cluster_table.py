@@ -94,6 +94,14 @@ def draw_member_state(status: MemberStatus) -> Text:
     return Text(f"{status.state} {status.module_state}", style=_ELECTING_STYLE)
 
 
+def draw_sync_p99(status: MemberStatus) -> Text:
+    """Return the p99 of a member's syncs in milliseconds, marked from the setting on that calls a sync slow."""
+    syncs = status.syncs
+    if syncs is None:
+        return Text(ABSENT)
+    return Text(f"{1_000 * syncs.p99_s:,.1f} ms", style=_FAILED_STYLE if syncs.p99_s >= syncs.slow_s else "")
+
+
 def _processes(report: ClusterReport) -> Table:
     reason = "last election, or why there is no answer"
     table = new_table(
@@ -116,16 +124,9 @@ def _process_cells(member: MemberReport) -> tuple[str | Text, ...]:
         Text(_version(status)),
         format_number(status.session_count),
         format_number(status.connection_count),
-        _sync_p99(status),
+        draw_sync_p99(status),
         _reason(status),
     )
-
-
-def _sync_p99(status: MemberStatus) -> Text:
-    syncs = status.syncs
-    if syncs is None:
-        return Text(ABSENT)
-    return Text(f"{1_000 * syncs.p99_s:,.1f} ms", style=_FAILED_STYLE if syncs.p99_s >= syncs.slow_s else "")
 
 
 def _version(status: MemberStatus) -> str:

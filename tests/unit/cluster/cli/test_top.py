@@ -25,9 +25,13 @@ from trimaran.cluster.cli.app import build_app
 from trimaran.cluster.cli.shared.cluster_report import make_report
 from trimaran.cluster.cli.shared.watching import ended_by_key
 from trimaran.cluster.cli.top import find_log_rates
+from trimaran.service_api.documents.member_status import SyncStatus
 from trimaran.service_api.types import INSPECTION_STREAM_ID, STATUS_STREAM_ID
 
-LEADER = member_status(0, state="LEADER", leader=0, append=9_000_000).model_copy(update={"messages_per_s": 51_234.5})
+SYNCS = SyncStatus(count=300, slow_count=30, slow_s=0.1, p99_s=0.205, max_s=0.31)
+LEADER = member_status(0, state="LEADER", leader=0, append=9_000_000).model_copy(
+    update={"messages_per_s": 51_234.5, "syncs": SYNCS}
+)
 FOLLOWER = member_status(1, leader=0, append=8_000_000)
 
 
@@ -55,9 +59,9 @@ def test_one_frame_has_the_members_and_the_busiest_sessions_at_80_columns() -> N
     assert max(map(len, lines)) <= 80
     assert has_facts(result.stdout, "leader 0", "2 of 5,000 sessions")
     rows = {line.split()[0]: line.split() for line in lines if line}
-    assert rows["id"] == ["id", "role", "state", "term", "lag", "log/s", "messages/s", "loop", "errors"]
-    assert rows["0"][:7] == ["0", "LEADER", "LEADER", "3", "0", "0", "51,234"]
-    assert rows["1"][:7] == ["1", "FOLLOWER", "FOLLOWER", "3", "976.6K", "0", "-"]
+    assert rows["id"] == ["id", "role", "state", "term", "lag", "log/s", "messages/s", "sync", "p99", "loop", "errors"]
+    assert rows["0"][:9] == ["0", "LEADER", "LEADER", "3", "0", "0", "51,234", "205.0", "ms"]
+    assert rows["1"][:8] == ["1", "FOLLOWER", "FOLLOWER", "3", "976.6K", "0", "-", "-"]
     assert rows["7"][:4] == ["7", "-", "refused", "-"]
     assert rows["4"] == ["4", "51,000", "4.7M", "10.0.0.9", "alice", "batch-job-7"]
     assert rows["5"] == ["5", "-", "-", "-", "alice", "-"]
