@@ -31,11 +31,14 @@ CLUSTER_NODES = (
 """The last four are of Trimaran, and real members went on with them."""
 SEEDED_NODES = ("seeded-node0", "seeded-node1")
 """One of those after `ClusterTool seed-recording-log-from-snapshot`; and after a real member has gone on from there."""
+BACKUP_NODES = ("cluster-backup-node0", "cluster-backup-late-node0")
+"""What Aeron's ClusterBackup keeps beside a running cluster: from the beginning of the log, and from a snapshot of the
+second term on."""
 APPLICATION_NODES = ("application-none-node0", "application-crc32-node0", "application-crc32c-node0")
 """Archives without a cluster, with what applications do to frames: claims given up, padding appended anywhere in a
 term, claims of a client that died, flags of their own, two publishers of one stream, extended recordings, segments
 that were migrated, replication with tags. By their checksums."""
-NODES = (*CLUSTER_NODES, "archive-only-node0", *APPLICATION_NODES)
+NODES = (*CLUSTER_NODES, *BACKUP_NODES, "archive-only-node0", *APPLICATION_NODES)
 SCENARIOS = (
     "single-node",
     "checksummed",
@@ -53,6 +56,8 @@ SCENARIOS = (
     "seeded",
     "state-files",
     "torn-variants",
+    "cluster-backup",
+    "cluster-backup-late",
 )
 
 

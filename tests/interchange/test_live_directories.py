@@ -105,6 +105,19 @@ def test_nothing_is_written_beside_a_live_aeron(live: Live, tmp_path: Path, name
     assert not (tmp_path / "out").exists()
 
 
+def test_a_start_beside_a_live_aeron_leaves_the_rights_of_its_files(live: Live) -> None:
+    """Aeron makes files that a group may read; a member that was refused had taken that right already."""
+    live.renew()
+    paths = [live.directory, *live.directory.rglob("*")]
+    for path in paths:
+        path.chmod(0o755)
+
+    ended = start(live.directory)
+
+    assert ended.exit_code != 0
+    assert {path.stat().st_mode & 0o777 for path in paths} == {0o755}
+
+
 def test_a_recovery_is_told_that_aeron_runs(live: Live) -> None:
     live.renew()
 

@@ -162,14 +162,10 @@ def test_an_aeron_member_without_a_node_state(aeron: Path, tmp_path: Path) -> No
     assert run("archive", "import", aeron, "--to", tmp_path / "node").exit_code == 0
 
 
-def test_an_aeron_cluster_backup(aeron: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("scenario", ["cluster-backup", "cluster-backup-late"])
+def test_an_aeron_cluster_backup(samples: Path, tmp_path: Path, scenario: str) -> None:
     """Nobody votes there, so it was told that votes were lost, and to restore them."""
-    mark = aeron / "cluster" / "cluster-mark.dat"
-    data = bytearray(mark.read_bytes())
-    struct.pack_into("<i", data, 12, 3)
-    mark.write_bytes(data)
-    for name in ("node-state.dat", "cluster-mark-service-0.dat"):
-        (aeron / "cluster" / name).unlink()
+    aeron = Path(shutil.copytree(samples / scenario / "node0", tmp_path / "aeron"))
 
     ended, plan = plan_of(aeron)
 

@@ -22,7 +22,8 @@ def check_recording_log(
 ) -> tuple[list[TermEntry], list[SnapshotEntry], set[int]]:
     """Read the entries: terms ascend and adjoin, only the last is open; sets of snapshots are whole and in order.
 
-    Gives the valid ones, and the recordings that invalid ones name.
+    A ClusterBackup of Aeron knows no time of a term and writes -1. Gives the valid entries, and the recordings that
+    invalid ones name.
     """
     terms: list[TermEntry] = []
     snapshots: list[SnapshotEntry] = []
@@ -39,7 +40,9 @@ def check_recording_log(
             length = -(-(52 + int.from_bytes(data[offset + 48 : offset + 52], "little")) // 64) * 64
         if plain_kind not in (TERM, SNAPSHOT, STANDBY_SNAPSHOT, REMOVED):
             faults.append(f"{what}: type={kind}")
-        elif plain_kind != REMOVED and (timestamp < 0 or base < 0 or base % 32 or recording_id < 0):
+        elif plain_kind != REMOVED and (
+            timestamp < (-1 if plain_kind == TERM else 0) or base < 0 or base % 32 or recording_id < 0
+        ):
             faults.append(f"{what}: timestamp={timestamp} term_base_log_position={base} recording_id={recording_id}")
         elif plain_kind == TERM and is_valid:
             if service_id != -1:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.places import ROOT
-from tests.system.aeron_backup import lay_out_cluster_backup
 from tests.system.directory_checker import check_directory
 from tests.system.guide import run_guide
 from tests.unit.archive.streams import extract_sample
@@ -31,7 +30,7 @@ def lay_out(directory: Path) -> None:
     for name, body in re.findall(r"```\w+\n# (\S+)\n(.*?)```", text, flags=re.DOTALL):
         (directory / name).write_text(body)
     extract_sample("three-node-failover", directory).rename(directory / "aeron")
-    lay_out_cluster_backup("three-node-failover", directory).rename(directory / "aeron-backup")
+    (extract_sample("cluster-backup", directory) / "node0").rename(directory / "aeron-backup")
 
 
 @pytest.mark.slow

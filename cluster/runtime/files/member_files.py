@@ -78,8 +78,6 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
     with contextlib.ExitStack() as stack:
         try:
             disk.make_directory(directory)
-            restrict_access(disk, config.directory, with_files=False)  # what else lies there is not the member's
-            restrict_access(disk, directory)
             mark = ClusterMarkFile.open(
                 directory,
                 member_id=config.member_id,
@@ -89,6 +87,9 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
                 has_voted=NODE_STATE_FILE_NAME in disk.list_directory(directory),
             )
             stack.callback(mark.close)
+            # The mark first: while another process uses the directory, its rights are not changed either.
+            restrict_access(disk, config.directory, with_files=False)  # what else lies there is not the member's
+            restrict_access(disk, directory)
             node_state = NodeStateFile.open(
                 directory,
                 file_sync_level=sync_level,
