@@ -23,6 +23,10 @@ from tests.runner import plugin
 # A shell that starts the suite in the background has Ctrl-C ignored, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` has the end of a terminal ignored, which members leave as it is. This process goes on ignoring it, by a
+# handler, since a program that it starts has handlers no more.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 # xdist tells its workers a width of 80 columns, and commands then cut their tables, as in a narrow terminal.
 os.environ.pop("COLUMNS", None)
 # Hypothesis gives an example 200 ms, which are over at once on a busy machine; a test has a limit of its own.
