@@ -50,6 +50,7 @@ class Seen(NamedTuple):
     damage: str | None = None
 
 
+TORN: Final = "ends in a torn write"
 _DAMAGE: Final = re.compile(r"recording_id=0 position=(\d+): (?!ends in a torn write)(.*); file=")
 _OF_RECORDING: Final = re.compile(r"recording_id=0 position=(\d+): (.*)")
 _PROBLEM: Final = re.compile(r"trimaran: .*: recording_id=0 position=(\d+): (.*)")
@@ -119,7 +120,7 @@ def spark_source(directory: Path, target: Path) -> Seen:
     problems: list[ReadProblem] = []
     for partition in plan_read(parse_options({"path": str(directory)}), ("position",)).partitions:
         find_problems(partition, problems.append)
-    return first(problems)
+    return first([problem for problem in problems if not problem.reason.startswith(TORN)])  # it tells of those, too
 
 
 def first(problems: list[ReadProblem]) -> Seen:

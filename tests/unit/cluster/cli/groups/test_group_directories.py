@@ -18,7 +18,6 @@ COMMANDS = [
     "archive delete-orphaned-segments",
     "archive describe",
     "archive dump",
-    "archive export",
     "archive grep",
     "archive grep --log",
     "archive mark-invalid",
