@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -176,6 +176,18 @@ class MessageCodec(Generic[T]):
         except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
             raise RemoteProtocolError(self._explain(error)) from error
         return body
+
+    def check_many(self, messages: Sequence[T]) -> list[bytes] | None:
+        """Write messages as `check` does each; None if it may refuse one, which `check` of each one then says."""
+        if self._is_checked_as_made:
+            return None
+        try:
+            bodies = [*map(self._encode, map(self._get, messages))]
+            for _ in map(self._read_fields, bodies):
+                pass
+        except (msgspec.MsgspecError, TypeError, OverflowError, ValueError, RecursionError):
+            return None
+        return bodies
 
     def decode_older(self, body: Bytes, schema: Schema) -> T:
         """Read a message that was written by another schema of the same name.
