@@ -323,6 +323,32 @@ class SyncGroupedClient(BlockingGroups):
         See `GroupedClient.request`.
         """
 
+    @overload
+    def request_many(
+        self,
+        requests: Iterable[tuple[GroupKey, bytes | bytearray | memoryview]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[bytes]:
+        """Make requests in one call, each of the group that owns its key, and give the replies by position.
+
+        See `GroupedClient.request_many`.
+        """
+
+    @overload
+    def request_many(
+        self,
+        requests: Iterable[tuple[GroupKey, bytes | bytearray | memoryview]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: bool,
+    ) -> list[bytes | ClusterError]:
+        """Make requests in one call, each of the group that owns its key, and give the replies by position.
+
+        See `GroupedClient.request_many`.
+        """
+
     def query(
         self,
         key: GroupKey,

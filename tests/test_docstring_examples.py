@@ -343,7 +343,8 @@ def run_blocking(code: str) -> None:
 
 
 def run_grouped(code: str) -> None:
-    asyncio.run(as_coroutine(code, GroupedClient=create_autospec(GroupedClient))())
+    groups = create_autospec(GroupedClient, instance=True)
+    asyncio.run(as_coroutine(code, GroupedClient=create_autospec(GroupedClient), groups=groups)())
 
 
 def compile_alone(code: str) -> None:
@@ -367,6 +368,7 @@ RUN: dict[Example, Callable[[str], Any]] = {
     ("client/egress.py", "EgressListener"): partial(define, endpoints=["10.0.0.1:9000"]),
     ("client/errors.py", "resolve"): run_awaiting,
     ("client/groups/grouped_client.py", "GroupedClient"): run_grouped,
+    ("client/groups/grouped_client.py", "request_many"): run_grouped,
     ("client/outbox_worker.py", "OutboxWorker"): run_worker,
     ("client/shared/session_pool.py", "SessionPool"): run_client,
     ("client/shared/shared_connection.py", "SharedConnection"): run_client,

@@ -25,6 +25,7 @@ ALLOWED: Final = {
         "service_api/typed/value_checks.py",
         "exec",
     ): "runs checks that it writes itself from types of a class",
+    ("service_api/typed/codec.py", "exec"): "runs readers that it writes itself from the fields of a class",
     ("service_api/typed/messages.py", "exec"): "runs constructors that it writes itself from the fields of a class",
     ("archive/spark/shipping.py", "marshal"): "writes byte code into the zip of our own packages; reads none",
 }

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final, TypeVar, Unpack
+from typing import Final, Literal, TypeVar, Unpack, overload
 
 from ...service_api.connecting import ClosedAtExit, Connecting
-from ...service_api.errors import ClusterTimeoutError, ConfigurationError, LocalProtocolError
+from ...service_api.errors import ClusterError, ClusterTimeoutError, ConfigurationError, LocalProtocolError
 from ...service_api.groups.group import Group, GroupTable
 from ...service_api.groups.key_hash import GroupKey
 from ...service_api.groups.ports import group_endpoint
+from ...service_api.payloads import plain_bytes
+from ..batches import results_of
 from ..cluster_client import ClusterClient, OverClient
 from ..config import ClientConfig, ConnectSettings, client_config, with_connect_settings
 from ..deadlines import begin_limit, seconds_left
@@ -171,10 +173,73 @@ class GroupedClient(ClosedAtExit):
         `timeout_s` bounds the opening of a session, too.
         """
         try:
-            client, left_s = await self._for_key_within(key, timeout_s)
+            client, left_s = await self._for_group_within(self.table.group_of(key), timeout_s)
         except ClusterTimeoutError as error:
             raise RejectedError(f"timed out before it was sent: {error}") from error
         return await client.request(payload, timeout_s=left_s)
+
+    @overload
+    async def request_many(
+        self,
+        requests: Iterable[tuple[GroupKey, bytes | bytearray | memoryview]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: Literal[False] = False,
+    ) -> list[bytes]: ...
+    @overload
+    async def request_many(
+        self,
+        requests: Iterable[tuple[GroupKey, bytes | bytearray | memoryview]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: bool,
+    ) -> list[bytes | ClusterError]: ...
+    async def request_many(
+        self,
+        requests: Iterable[tuple[GroupKey, bytes | bytearray | memoryview]],
+        *,
+        timeout_s: float | None = None,
+        return_exceptions: bool = False,
+    ) -> list[bytes] | list[bytes | ClusterError]:
+        """Make requests in one call, each of the group that owns its key, and give the replies by position.
+
+            replies = await groups.request_many([("account-17", b"deposit 5"), ("account-18", b"deposit 7")])
+
+        The groups run their shares at the same time, each as `ClusterClient.request_many` does: those of one group in
+        their order, and nothing orders those of different groups. A group that cannot be reached, or that refuses its
+        share, holds up no other one. `timeout_s` bounds the opening of sessions, too.
+
+        With `return_exceptions` errors are in the list, each at the position of its request. Otherwise the first one
+        by position is raised, once the outcome of each request is known; its note says the position.
+
+        Raises:
+            LocalProtocolError: a key is no key, or a payload is no payload: nothing was sent.
+
+        Also what `request` raises, of each request.
+        """
+        listed = [(self.table.group_of(key), bytes(plain_bytes("payload", each))) for key, each in requests]
+        shares: dict[int, list[int]] = {}
+        for position, (group_index, _) in enumerate(listed):
+            shares.setdefault(group_index, []).append(position)
+        outcomes: list[bytes | ClusterError] = [b""] * len(listed)
+
+        async def ask(group_index: int, positions: list[int]) -> None:
+            answers: Sequence[bytes | ClusterError]
+            payloads = [listed[position][1] for position in positions]
+            try:
+                client, left_s = await self._for_group_within(group_index, timeout_s)
+                answers = await client.request_many(payloads, timeout_s=left_s, return_exceptions=True)
+            except ClusterTimeoutError as error:
+                answers = [RejectedError(f"timed out before it was sent: {error}")] * len(positions)
+            except ClusterError as error:
+                answers = [error] * len(positions)
+            for position, answer in zip(positions, answers, strict=True):
+                outcomes[position] = answer
+
+        async with asyncio.TaskGroup() as tasks:
+            for group_index, positions in shares.items():
+                tasks.create_task(ask(group_index, positions))
+        return outcomes if return_exceptions else results_of(outcomes)
 
     async def query(
         self,
@@ -188,7 +253,7 @@ class GroupedClient(ClosedAtExit):
 
         `timeout_s` bounds the opening of a session, too.
         """
-        client, left_s = await self._for_key_within(key, timeout_s)
+        client, left_s = await self._for_group_within(self.table.group_of(key), timeout_s)
         return await client.query(payload, max_staleness_s=max_staleness_s, timeout_s=left_s)
 
     async def aclose(self) -> None:
@@ -199,8 +264,8 @@ class GroupedClient(ClosedAtExit):
             for client in clients:
                 tasks.create_task(client.aclose())
 
-    async def _for_key_within(self, key: GroupKey, timeout_s: float | None) -> tuple[ClusterClient, float]:
-        """Return the client of the group that owns a key, and what is left of the time.
+    async def _for_group_within(self, group_index: int, timeout_s: float | None) -> tuple[ClusterClient, float]:
+        """Return the client of a group, and what is left of the time.
 
         Raises:
             ClusterTimeoutError: no session was opened in time.
@@ -208,7 +273,7 @@ class GroupedClient(ClosedAtExit):
         limit_s = self._config.call_timeout_s if timeout_s is None else timeout_s
         try:
             async with begin_limit(limit_s) as limit:
-                client = await self.for_key(key)
+                client = await self.for_group(group_index)
         except ConnectTimeoutError:
             raise
         except TimeoutError as error:

@@ -8,7 +8,7 @@ announced. So the log alone says how its messages are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, TypeVar
@@ -84,6 +84,21 @@ class Route:
             RemoteProtocolError: a field has a value that is not of its type; says which.
         """
         return self.header + self.codec.check(message)
+
+    def payloads(self, messages: Sequence[Any]) -> list[bytes] | None:
+        """Write messages in one go; None if `payload` of each has to say which one is at fault."""
+        bodies = self.codec.check_many(messages)
+        return None if bodies is None else [*map(self.header.__add__, bodies)]
+
+    def replies(self, answers: Sequence[bytes]) -> list[Any] | None:
+        """Read answers in one go; None if `read` of each has to say what they are, as with an error among them."""
+        if {answer[:HEADER_BYTES] for answer in answers} != {self.header_of_reply}:
+            return None
+        decode = self.reply.decode
+        try:
+            return [decode(answer[HEADER_BYTES:]) for answer in answers]
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+            return None
 
     def read(self, data: bytes) -> Any:
         """Read what a service answered.

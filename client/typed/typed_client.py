@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection, Generator, Iterable, Sequence
-from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, TypeVar, Unpack, cast, overload
 
 from ...service_api.connecting import Connecting
 from ...service_api.errors import ClusterError, ClusterTimeoutError, LocalProtocolError, RemoteProtocolError
@@ -144,13 +144,11 @@ class TypedClient(OverClient):
             for each in listed:
                 check_kind(each, Command)
             timeout_s = await self._find_routes(kinds, timeout_s)
-        payloads: list[bytes] = []
-        try:
-            payloads.extend(routes[type(each)].payload(each) for each in listed)
-        except RemoteProtocolError as error:
-            error.add_note(f"position={len(payloads)} of {len(listed)} in the batch; nothing was sent")
-            raise
+        only = routes[next(iter(kinds))] if len(kinds) == 1 else None
+        payloads = _payloads(listed, routes) if only is None else only.payloads(listed) or _payloads(listed, routes)
         outcomes = await self.cluster.request_many(payloads, timeout_s=timeout_s, return_exceptions=True)
+        if only is not None and (replies := _replies(outcomes, only)) is not None:
+            return replies
         results: list[R | ClusterError] = []
         for each, outcome in zip(listed, outcomes, strict=True):
             try:
@@ -277,6 +275,26 @@ class TypedClient(OverClient):
             return result
         except QueryRefusedError as error:
             raise LocalProtocolError(f"the service is no TypedService: {error}") from error
+
+
+def _payloads(messages: Sequence[Any], routes: Mapping[type, Route]) -> list[bytes]:
+    """Write messages one by one.
+
+    Raises:
+        RemoteProtocolError: a field has a value that is not of its type; the note says the position of the message.
+    """
+    payloads: list[bytes] = []
+    try:
+        payloads.extend(routes[type(each)].payload(each) for each in messages)
+    except RemoteProtocolError as error:
+        error.add_note(f"position={len(payloads)} of {len(messages)} in the batch; nothing was sent")
+        raise
+    return payloads
+
+
+def _replies(outcomes: Sequence[bytes | ClusterError], route: Route) -> list[Any] | None:
+    """Read outcomes that are replies to one class of messages; None if another one is among them."""
+    return route.replies(cast("Sequence[bytes]", outcomes)) if {*map(type, outcomes)} == {bytes} else None
 
 
 def client_for(cluster: ClusterClient, service: str) -> TypedClient:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar, cast
 
@@ -20,7 +20,7 @@ import msgspec
 
 from ..errors import RemoteProtocolError
 from ..wire.payload_header import MAGIC, PayloadKind, tag_of
-from .messages import ServiceError, wire_name
+from .messages import ServiceError, has_plain_fields, wire_name
 from .schema import (
     Field,
     Schema,
@@ -74,6 +74,8 @@ def to_builtins(value: Any) -> Any:
 
 
 READ_ANY: Final = msgspec.msgpack.Decoder()
+_UNREADABLE: Final = msgspec.MsgspecError, ValueError, TypeError, RecursionError
+"""The errors of a decoder, and of a class that refuses its fields."""
 
 
 class ValueCodec(Generic[T]):
@@ -173,9 +175,21 @@ class MessageCodec(Generic[T]):
             return body
         try:
             self._read_fields(body)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise RemoteProtocolError(self._explain(error)) from error
         return body
+
+    def check_many(self, messages: Sequence[T]) -> list[bytes] | None:
+        """Write messages as `check` does each; None if it may refuse one, which `check` of each one then says."""
+        if self._is_checked_as_made:
+            return None
+        try:
+            bodies = [*map(self._encode, map(self._get, messages))]
+            for _ in map(self._read_fields, bodies):
+                pass
+        except (msgspec.MsgspecError, TypeError, OverflowError, ValueError, RecursionError):
+            return None
+        return bodies
 
     def decode_older(self, body: Bytes, schema: Schema) -> T:
         """Read a message that was written by another schema of the same name.
@@ -191,13 +205,15 @@ class MessageCodec(Generic[T]):
             kept = {name: values[name] for name in self._names if name in values}
             twin = msgspec.convert(kept, self._twin(), strict=False, dec_hook=_from_builtins)
             return self.message(**{name: getattr(twin, name) for name in self._names})
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+        except _UNREADABLE as error:
             raise RemoteProtocolError(f"{self.name}: {error}") from error
 
     def _make_reader(self) -> Callable[[Bytes], T]:
         """Make what reads a message: one function and not three, as it is called for each command."""
         decode = make_decoder(_tuple_of([each.type for each in self._fields])).decode
         message, names, explain = self.message, self._names, self._explain
+        if has_plain_fields(message):
+            return _write_reader(message, names, decode, explain)
         if is_pydantic(message) or _has_keywords_only(message):
 
             def make(*values: Any) -> T:
@@ -208,7 +224,7 @@ class MessageCodec(Generic[T]):
         def read(body: Bytes) -> T:
             try:
                 return make(*decode(body))
-            except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            except _UNREADABLE as error:
                 raise RemoteProtocolError(explain(error)) from error
 
         return read
@@ -230,6 +246,28 @@ class MessageCodec(Generic[T]):
             return f"{self.name}: the bytes are not {len(self._names)} fields: {', '.join(self._names)}"
         schema = next(schema for each, schema, _ in self.schema["fields"] if each == name)
         return f"{self.name}: {name} is no {show_type(schema)} that is allowed there"
+
+
+def _write_reader(
+    message: type[T], names: list[str], decode: Callable[[Bytes], Any], explain: Callable[[Exception], str]
+) -> Callable[[Bytes], T]:
+    """Write what reads a message of plain fields: it makes the object without a call of its `__init__`."""
+    source = "\n".join(
+        (
+            "def read(body):",
+            "    try:",
+            "        message = new(kind)",
+            "        values = message.__dict__",
+            f"        {', '.join(f'values[{name!r}]' for name in names)}, = decode(body)",
+            "        return message",
+            "    except errors as error:",
+            "        raise RemoteProtocolError(explain(error)) from error",
+        )
+    )
+    scope: dict[str, Any] = {"new": object.__new__, "kind": message, "decode": decode, "explain": explain}
+    scope.update(errors=_UNREADABLE, RemoteProtocolError=RemoteProtocolError)
+    exec(source, scope)  # nosec B102 - our own source, of names that dataclass has taken
+    return cast("Callable[[Bytes], T]", scope["read"])
 
 
 def _tuple_of(types: list[Any]) -> Any:

@@ -159,7 +159,7 @@ def checked_payload(payload: Payload, limit_bytes: int) -> bytes:
     Raises:
         LocalProtocolError: it is no bytes, or longer than a message may be.
     """
-    data = bytes(plain_bytes("payload", payload))
+    data = payload if type(payload) is bytes else bytes(plain_bytes("payload", payload))
     if len(data) > limit_bytes:
         raise LocalProtocolError(f"payload too long: length={len(data)} limit={limit_bytes}")
     return data

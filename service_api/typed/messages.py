@@ -29,6 +29,8 @@ from ..errors import ClusterError, ConfigurationError
 R = TypeVar("R", covariant=True)
 
 WIRE_NAME: Final = "__wire_name__"
+_WRITES_FIELDS: Final = "__trimaran_writes_fields__"
+"""Marks an `__init__` that does nothing but write the fields into the object's `__dict__`."""
 
 
 def _name(cls: type, name: str | None) -> None:
@@ -80,7 +82,13 @@ def _make_quickly(cls: type) -> None:
     made = scope["made"]
     made.__defaults__, made.__annotations__ = before.__defaults__, before.__annotations__
     made.__name__, made.__qualname__, made.__module__ = before.__name__, before.__qualname__, cls.__module__
+    setattr(made, _WRITES_FIELDS, True)
     cls.__init__ = made  # type: ignore[misc]
+
+
+def has_plain_fields(message: type) -> bool:
+    """Whether an object is its fields in its `__dict__`, and nothing else happens when one is made."""
+    return hasattr(message.__init__, _WRITES_FIELDS) and message.__new__ is object.__new__
 
 
 class Reply(TypedMessage):

@@ -196,6 +196,8 @@ class TypedService(ClusteredService):
     __service_id = 0
     __queries: Mapping[bytes, _Route] = MappingProxyType({})
     """By the header of their payloads, from the start on."""
+    __events: Mapping[type, tuple[bytes, Callable[[Any], bytes]]] = MappingProxyType({})
+    """The headers of the events that it sends, and what writes the rest; from the start on."""
     __command_tag = tag_of(PayloadKind.COMMAND, 0)
     """Byte 1 of the commands that are for this service."""
 
@@ -285,6 +287,10 @@ class TypedService(ClusteredService):
             }
             for kind in (PayloadKind.COMMAND, PayloadKind.QUERY)
         )
+        self.__events = {
+            event: (codec.header(PayloadKind.EVENT, cluster.service_id), codec.check)
+            for event, codec in self.__table.events.items()
+        }
         self.__lane: _Lane = (
             commands,
             self.__ctx,
@@ -494,13 +500,14 @@ class TypedService(ClusteredService):
         Raises:
             LocalProtocolError: it does not declare it.
         """
-        codec = self.__table.events.get(type(event))
-        if codec is None:
+        written = self.__events.get(type(event))
+        if written is None:
             raise LocalProtocolError(
                 f"{type(event).__name__} is not among the events of {type(self).__qualname__}: "
                 f"events = ({type(event).__name__}, ...)"
             )
-        return codec.header(PayloadKind.EVENT, self.__service_id) + codec.check(event)
+        header, check = written
+        return header + check(event)
 
     def announce_event(self, event: Event) -> bytes | None:
         """Give what tells the log by which schema an event of this class is written; None if the log has it."""

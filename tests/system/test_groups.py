@@ -275,6 +275,8 @@ async def test_one_group_without_a_leader_does_not_stop_the_other(machines: Mach
             os.kill(pid, signal.SIGCONT)
 
         assert await waiting == b"2"
+        batch = [(there, f"{there} 2".encode()), (here, f"{here} 10".encode()), (there, f"{there} 3".encode())]
+        assert await client.request_many(batch, timeout_s=patient(DEADLINE_S)) == [b"3", b"11", b"4"]
 
 
 async def test_a_member_of_another_group_is_not_heard(machines: Machines) -> None:
