@@ -460,16 +460,21 @@ class ClientProtocol:
                 self._finish("refused by the cluster", error)
 
     def _on_challenge(self, link: MemberLink, event: Challenge) -> None:
-        if self.state is not ClientState.CONNECTING or event.correlation_id not in self._correlation_ids:
+        is_connecting = self.state is ClientState.CONNECTING
+        if not (is_connecting or self.state in LIVE_STATES) or event.correlation_id not in self._correlation_ids:
             self.session.foreign_egress_count += 1
             return
         try:
             response = self._identity.answer(event)
         except ConnectRejectedError as error:
-            self._finish("challenged", error)
+            if is_connecting:
+                self._finish("challenged", error)
+            else:
+                self._said_at_end = str(error)  # another member may not ask, and this one asks again
             return
         if link.publisher is not None:
             link.publisher.publish(response)
+        if is_connecting:
             self._search.on_asked(link, self._times.now_ns)
 
     def _open(self, link: MemberLink, event: SessionEvent) -> None:

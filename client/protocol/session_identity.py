@@ -17,7 +17,7 @@ from ...service_api.wire.session import (
     EventCode,
     SessionCloseRequest,
 )
-from ...service_api.wire.session_token import token_channel
+from ...service_api.wire.session_token import SHOW_CREDENTIALS, token_channel
 from ..config import ClientConfig
 from ..errors import ConnectRejectedError
 from .egress_adapter import ClientSessionState
@@ -82,7 +82,8 @@ class SessionIdentity:
     def __init__(self, config: ClientConfig, share: SessionShare | None = None) -> None:
         self._config = config
         self._secret = config.make_secret()
-        channel = token_channel(self._secret)
+        proves_again = bool(config.credentials) or config.on_challenge is not None
+        channel = token_channel(self._secret, proves_again=proves_again)
         if share is not None:
             # Two requests of one channel are one session's: this one is not its neighbour's.
             channel += f"|alias={share.number}"
@@ -103,11 +104,14 @@ class SessionIdentity:
         return ConnectRejectedError(code, detail, advise(self.encoded_credentials()) if is_rejected else "")
 
     def answer(self, challenge: Challenge) -> bytes:
-        """Encode the response to a challenge.
+        """Encode the response to a challenge; one that wants the credentials themselves is that of a member that asks
+        whose the session is.
 
         Raises:
             ConnectRejectedError: nothing was given to answer it with, or that failed.
         """
+        if challenge.encoded_challenge == SHOW_CREDENTIALS:
+            return _response(challenge, self.encoded_credentials())
         credentials = self._config.credentials
         on_challenge = self._config.on_challenge if isinstance(credentials, bytes) else credentials.on_challenge
         if on_challenge is None:
@@ -116,13 +120,17 @@ class SessionIdentity:
             encoded_credentials = on_challenge(challenge.encoded_challenge)
         except Exception as error:
             raise ConnectRejectedError("CHALLENGE", f"on_challenge failed: {type(error).__name__}: {error}") from error
-        response = ChallengeResponse(
-            correlation_id=challenge.correlation_id,
-            cluster_session_id=challenge.cluster_session_id,
-            encoded_credentials=encoded_credentials,
-        )
-        return response.encode()
+        return _response(challenge, encoded_credentials)
 
     def proof(self, cluster_session_id: int) -> bytes:
         """Encode what shows a member that the session is this client's."""
         return proof_of(self._secret, cluster_session_id)
+
+
+def _response(challenge: Challenge, encoded_credentials: bytes) -> bytes:
+    response = ChallengeResponse(
+        correlation_id=challenge.correlation_id,
+        cluster_session_id=challenge.cluster_session_id,
+        encoded_credentials=encoded_credentials,
+    )
+    return response.encode()

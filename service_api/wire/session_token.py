@@ -15,6 +15,12 @@ So the leader adds to the channel, before it is in the log, what showed who the 
 
     proof=certificate      a certificate of its principal: the token counts only on a connection that shows one
     proof=<proof id>       the authenticator's name for it, such as the secret's salt: it says what still counts
+
+A client that can show its principal again says so in its channel, and then its token counts only on a connection that
+has: a member asks for the credentials with a `Challenge` (`SHOW_CREDENTIALS`), and its authenticator decides. A client
+without credentials does not say it, nor does one of an earlier version, whose token counts as it is.
+
+    token-with=proof       the token counts only with a proof of the session's principal, where the session has one
 """
 
 from __future__ import annotations
@@ -33,6 +39,13 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 PROOF_PARAMETER: Final = "proof"
 CERTIFICATE_PROOF: Final = "certificate"
 """The proof of a client that has shown its principal with a certificate."""
+_TOKEN_WITH_PARAMETER: Final = "token-with"
+_WITH_PROOF: Final = "proof"
+
+SHOW_CREDENTIALS: Final = b"trimaran:show-credentials"
+"""The challenge that a client answers with its credentials, as they are in a connect request: it has shown the token of
+a session, and is to show the session's principal."""
+
 _PROOF_ID: Final = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
@@ -46,9 +59,23 @@ def bound_digest(digest: bytes, certified_principal: bytes) -> bytes:
     return sha256(digest + certified_principal).digest() if certified_principal else digest
 
 
-def token_channel(secret: bytes) -> str:
-    """Return the response channel of a session that a client with `secret` may take over."""
-    return _CHANNEL + token_digest(secret).hex()
+def proven_digest(digest: bytes, encoded_principal: bytes) -> bytes:
+    """Bind the digest of a secret to a principal that an authenticator has seen the proof of."""
+    return sha256(_WITH_PROOF.encode() + digest + encoded_principal).digest()
+
+
+def token_channel(secret: bytes, *, proves_again: bool = False) -> str:
+    """Return the response channel of a session that a client with `secret` may take over.
+
+    With `proves_again` only a client that proves the session's principal, too, where the session has one.
+    """
+    channel = _CHANNEL + token_digest(secret).hex()
+    return f"{channel}|{_TOKEN_WITH_PARAMETER}={_WITH_PROOF}" if proves_again else channel
+
+
+def channel_needs_proof(response_channel: str) -> bool:
+    """Return True if the token of a session counts only with a proof of its principal."""
+    return find_parameter(response_channel, _TOKEN_WITH_PARAMETER) == _WITH_PROOF
 
 
 def channel_digest(response_channel: str) -> bytes | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -16,7 +17,7 @@ from tests.system.test_tls import Certified, endpoint_of
 from tests.tls import Issuer
 from tests.waiting import patient, wait_until, within
 from trimaran.archive.net.client import ArchiveClient
-from trimaran.client import ClusterClient, ConnectRejectedError, PasswordCredentials
+from trimaran.client import ClientConfig, ClusterClient, ConnectRejectedError, PasswordCredentials
 from trimaran.cluster.auth.secrets_file import SecretsFile
 from trimaran.service_api import ClusterError, SessionClosedError
 from trimaran.service_api.access.identity import CallerRole
@@ -150,3 +151,59 @@ async def test_who_has_no_certificate_of_the_new_authority_is_out_and_others_kee
         await call(renewed)
         assert renewed.cluster_session_id == renewed_id
         assert right_ended(cluster, "eye", [follower])
+
+
+class CountedPassword(PasswordCredentials):
+    """Password credentials that count how often a member has asked for the proof."""
+
+    def __init__(self, principal: str) -> None:
+        super().__init__(principal, SECRET)
+        self.proof_count = 0
+
+    def on_challenge(self, encoded_challenge: bytes) -> bytes:
+        self.proof_count += 1
+        return super().on_challenge(encoded_challenge)
+
+
+async def test_a_stolen_token_takes_no_session_over_and_its_owner_goes_on_under_the_next_leader(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    """The thief is another principal with all that the owner's process knows of its session, but not its secret."""
+    path, file = tmp_path / "secrets", SecretsFile.empty(random_bytes, iterations=ITERATIONS_MIN)
+    for name in ("owner", "thief"):
+        file.add(name, SECRET, random_bytes)
+    file.save(path)
+    token = random_bytes(32)
+    settings = {**STEADY, "authenticator": "password", "secrets_file": str(path)}
+    async with SystemCluster(data_dir, settings=settings) as cluster, AsyncExitStack() as stack:
+        leader = (await cluster.wait_for_leader()).leader_member_id
+        passwords = [CountedPassword("owner"), CountedPassword("thief")]
+        config = ClientConfig(
+            endpoints=tuple(cluster.endpoints),
+            connect_timeout_s=patient(60.0),
+            new_leader_timeout_s=patient(60.0),
+            make_secret=lambda: token,
+        )
+        owner, thief = [await ClusterClient.connect(config=replace(config, credentials=each)) for each in passwords]
+        for client in (owner, thief):
+            stack.push_async_callback(client.aclose)
+            await call(client)
+        session_id = owner.cluster_session_id
+        loot, used = owner._conductor.protocol, thief._conductor.protocol
+        used.session.cluster_session_id = loot.session.cluster_session_id
+        used._correlation_ids = loot._correlation_ids
+        await wait_until(lambda: passwords[0].proof_count > 2, timeout_s=TIMEOUT_S, what="the followers to ask")
+
+        cluster.members[leader].kill()
+        new = await cluster.wait_for_leader(min_term_id=1)
+        await call(owner)
+        assert has_facts(await wait_ended(thief), "wrong session token", f"cluster_session_id={session_id}")
+        await cluster.members[new.leader_member_id].wait_for_event("session.token_refused")
+        await call(owner)
+        asked_count = passwords[0].proof_count
+        cluster.start(leader)
+        await wait_until(lambda: passwords[0].proof_count > asked_count, timeout_s=TIMEOUT_S, what="the member to ask")
+        cluster.members[new.leader_member_id].kill()
+        await cluster.wait_for_leader(min_term_id=new.leadership_term_id + 1)
+        await call(owner)
+        assert (owner.cluster_session_id, owner.is_closed) == (session_id, False)

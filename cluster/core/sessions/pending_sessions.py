@@ -147,9 +147,8 @@ class PendingSessions:
         if ctx.cluster_id == NULL_CLUSTER_ID and DEMAND_PARAMETER in request.response_channel:
             return  # this cluster is about to form and has no id yet: the client asks again
         session = PendingSession(
-            self._next_session_id, connection_id, request, ctx.now_ns, event.address, event.certified_principal
+            self.take_id(), connection_id, request, ctx.now_ns, event.address, event.certified_principal
         )
-        self._next_session_id -= 1
         problem = (
             self._problem_with(request, open_count)
             or self._problem_on(connection_id)
@@ -167,6 +166,12 @@ class PendingSessions:
             return
         ctx.authenticator.on_connect_request(session.session_id, request.encoded_credentials, ctx.timestamp)
         self._ask(session, publisher)
+
+    def take_id(self) -> int:
+        """Give a negative id, which no other attempt to show a principal has."""
+        session_id = self._next_session_id
+        self._next_session_id -= 1
+        return session_id
 
     def on_challenge_response(
         self, connection_id: int, session_id: int, encoded_credentials: bytes, publisher: LogPublisher
@@ -278,7 +283,7 @@ class PendingSessions:
 
     def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
         """Ask the authenticator what is to become of a session, and do it."""
-        proxy = _Proxy(session.session_id, session.address)
+        proxy = AdmissionProxy(session.session_id, session.address)
         if session.state is SessionState.CONNECTED:
             self._ctx.authenticator.on_connected_session(proxy, self._ctx.timestamp)
         else:
@@ -349,8 +354,8 @@ def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -
     )
 
 
-class _Proxy(SessionProxy):
-    """Takes down what an authenticator says of one session."""
+class AdmissionProxy(SessionProxy):
+    """Notes what an authenticator says of one session."""
 
     __slots__ = ("_address", "_session_id", "decision", "payload", "proof_id")
 
@@ -363,17 +368,21 @@ class _Proxy(SessionProxy):
 
     @property
     def session_id(self) -> int:
+        """Give the number that the authenticator knows the session by."""
         return self._session_id
 
     @property
     def address(self) -> str:
+        """Give where the client connects from."""
         return self._address
 
     def challenge(self, encoded_challenge: bytes) -> bool:
+        """Note that the client is to be asked."""
         self._decide(SessionState.CHALLENGED, encoded_challenge, "challenge", CHALLENGE_LIMIT_BYTES)
         return True
 
     def authenticate(self, encoded_principal: bytes, proof_id: str = "") -> bool:
+        """Note that the client has shown a principal."""
         if not is_proof_id(proof_id):
             raise LocalProtocolError(
                 f"{proof_id=} expected at most 64 letters, digits and . _ -, and not a reserved word"
@@ -383,6 +392,7 @@ class _Proxy(SessionProxy):
         return True
 
     def reject(self) -> None:
+        """Note that the client is refused."""
         self.decision = SessionState.REJECTED
 
     def _decide(self, decision: SessionState, payload: bytes, what: str, limit: int) -> None:

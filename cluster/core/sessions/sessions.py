@@ -14,6 +14,9 @@ A connection may hold many sessions. Those of one secret are one client's: its p
 there, count for all of them. Only a shown secret does that. A response channel alone, which the log holds, proves
 nothing.
 
+Where the client can prove its principal again, its secret counts only together with that (`session_proofs`): a stolen
+secret is worth nothing by itself.
+
 A secret shows whose a session is, and not that its client may still have one. That ends with the proof that opened it.
 The leader asks its authenticator about each principal that has sessions: before it does anything for them, and then
 once a second. It closes the sessions of those that are gone, through the log, so no member and no later leader knows
@@ -33,7 +36,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from ....service_api import CloseReason
-from ....service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId
+from ....service_api.types import NULL_VALUE, ClusterSessionId, CorrelationId, TermId
 from ....service_api.wire.log.messages import SessionCloseEvent, SessionOpenEvent
 from ....service_api.wire.session import (
     AdminRequestType,
@@ -47,7 +50,9 @@ from ....service_api.wire.session_token import (
     CERTIFICATE_PROOF,
     bound_digest,
     channel_digest,
+    channel_needs_proof,
     channel_proof,
+    proven_digest,
     with_proof,
 )
 from .. import effects as fx
@@ -58,6 +63,7 @@ from ..vocabulary.session_selection import SessionSelection
 from .pending_sessions import NO_ADDRESS, SHOWN_BYTES, PendingSession, PendingSessions, holder_of
 from .session_answers import answer, redirect
 from .session_claims import SessionClaims
+from .session_proofs import SessionProofs
 from .session_state import SessionState, enter
 
 _TIMEOUT_MAX_MS: Final = (1 << 31) - 1
@@ -99,15 +105,25 @@ class ClusterSession:
     """The version of its client's protocol, on the member that opened it as leader; 0: not given."""
     proof_id: str = field(init=False)
     """The proof that its client gave of its principal; empty: the authenticator has no name for it."""
+    secret_digest: bytes | None = field(init=False)
+    """Digest of the secret of the session's client; None: it has not given one."""
+    needs_proof: bool = field(init=False)
+    """Whether the secret counts only together with a proof of the principal, given to an authenticator."""
     token_digest: bytes | None = field(init=False)
-    """Digest of the secret that shows who may take the session over, and of a principal that needs a certificate; None:
-    nobody may."""
+    """Digest of what shows who may take the session over: the secret, and a principal that has to be shown with it;
+    None: nobody may."""
 
     def __post_init__(self) -> None:
         self.proof_id = channel_proof(self.response_channel)
-        digest = channel_digest(self.response_channel)
+        self.secret_digest = digest = channel_digest(self.response_channel)
         is_certified = self.proof_id == CERTIFICATE_PROOF
-        self.token_digest = digest and bound_digest(digest, self.encoded_principal if is_certified else b"")
+        self.needs_proof = (
+            bool(self.encoded_principal) and not is_certified and channel_needs_proof(self.response_channel)
+        )
+        if digest is not None and self.needs_proof:
+            self.token_digest = proven_digest(digest, self.encoded_principal)
+        else:
+            self.token_digest = digest and bound_digest(digest, self.encoded_principal if is_certified else b"")
 
     @property
     def standing(self) -> tuple[bytes, str]:
@@ -123,7 +139,7 @@ class SessionManager:
         self.sessions: dict[ClusterSessionId, ClusterSession] = {}
         self._connections: dict[ClusterSessionId, int] = {}
         self._sessions_by_connection: dict[int, dict[ClusterSessionId, None]] = {}
-        self._sessions_by_digest: dict[bytes, dict[ClusterSessionId, None]] = {}
+        self._sessions_by_secret: dict[bytes, dict[ClusterSessionId, None]] = {}
         """Those whose client has a secret, by what the log holds of it."""
         self._sessions_by_channel: dict[str, dict[ClusterSessionId, None]] = {}
         self._sessions_by_standing: dict[tuple[bytes, str], dict[ClusterSessionId, None]] = {}
@@ -142,6 +158,9 @@ class SessionManager:
             held_count=self._held_count,
             opening_count=self._opening_count,
             client_count=self._client_counts.__getitem__,
+        )
+        self.proofs = SessionProofs(
+            ctx, take_id=self.pending.take_id, on_proven=self._on_proven, on_failed=self._on_proof_failed
         )
         self._checks: list[tuple[int, ClusterSessionId]] = []
         """Leader: a heap of when each session is looked at for its silence, never later than it may be closed."""
@@ -258,7 +277,7 @@ class SessionManager:
     def restore(self, sessions: Iterable[ClusterSession], *, next_session_id: int) -> None:
         """Take over the sessions of a snapshot."""
         self.sessions.clear()
-        self._sessions_by_digest.clear()
+        self._sessions_by_secret.clear()
         self._sessions_by_channel.clear()
         self._sessions_by_standing.clear()
         self._client_counts.clear()
@@ -273,10 +292,13 @@ class SessionManager:
         redirect(self._ctx, event.connection_id, event.request.correlation_id)
 
     def redirect_challenge_response(self, event: ClientChallengeResponse) -> None:
-        """A session's secret is kept wherever it is shown; an answer to a challenge has to go to the leader."""
+        """A session's secret is kept wherever it is shown, and so is the proof of its principal.
+
+        An answer to the challenge of an opening has to go to the leader.
+        """
         if event.session_id >= 0:
             self.claims.add(event.connection_id, event.encoded_credentials, event.certified_principal, event.address)
-        else:
+        elif not self.proofs.on_challenge_response(event.connection_id, event.session_id, event.encoded_credentials):
             redirect(self._ctx, event.connection_id, event.correlation_id)
 
     def on_follower_keep_alive(self, event: ClientKeepAlive) -> None:
@@ -287,7 +309,7 @@ class SessionManager:
         takes input, what it is sent would be lost.
         """
         connection_id, session_id = event.connection_id, event.cluster_session_id
-        self._bind_if_held(connection_id, session_id)
+        self._bind_if_held(event)
         ctx, leader_id = self._ctx, self._ctx.leader_member_id
         is_older = event.leadership_term_id < ctx.leadership_term_id
         if not is_older or leader_id is None or leader_id == ctx.config.member_id:
@@ -295,7 +317,8 @@ class SessionManager:
         if self._connections.get(session_id) == connection_id and session_id in self.sessions:
             redirect(ctx, connection_id, CorrelationId(NULL_VALUE), session_id=session_id)
 
-    def _bind_if_held(self, connection_id: int, session_id: ClusterSessionId) -> None:
+    def _bind_if_held(self, event: ClientKeepAlive) -> None:
+        connection_id, session_id = event.connection_id, event.cluster_session_id
         session = self.sessions.get(session_id)
         if session is None:
             return  # one that is opened later is bound to the connection that has shown its secret
@@ -303,8 +326,45 @@ class SessionManager:
             self.bind(connection_id, session_id)
             for other_id in self._others_of_client(connection_id, session):
                 self.bind(connection_id, other_id)
-        else:
+            self._ask_other_principals(event, session)
+        elif not self._has_to_prove(event, session):
             self._count_refusal(connection_id, session)
+
+    def _has_to_prove(self, event: ClientKeepAlive, session: ClusterSession, *, is_repeated: bool = True) -> bool:
+        """Ask a client that has shown the secret for the proof of the principal; False if it cannot be asked."""
+        connection_id = event.connection_id
+        if not session.needs_proof or not self.claims.shows(connection_id, session.secret_digest):
+            return False
+        address = self.claims.address_of(connection_id) or NO_ADDRESS
+        event = ClientKeepAlive(connection_id, event.leadership_term_id, session.cluster_session_id)
+        principal, correlation_id = session.encoded_principal, session.correlation_id
+        return self.proofs.ask(event, principal, correlation_id, address, is_repeated=is_repeated)
+
+    def _ask_other_principals(self, event: ClientKeepAlive, session: ClusterSession) -> None:
+        """Ask a shared connection for the principals of its other sessions, too: one keep-alive speaks for all."""
+        for other_id in self._sessions_by_secret.get(session.secret_digest or b"", ()):
+            other = self.sessions[other_id]
+            if other.encoded_principal != session.encoded_principal and not self._is_held_by(
+                event.connection_id, other
+            ):
+                self._has_to_prove(event, other, is_repeated=False)
+
+    def _on_proven(self, event: ClientKeepAlive, encoded_principal: bytes) -> None:
+        """A connection has proven a principal: what it has said before counts now."""
+        self.claims.add_principal(event.connection_id, encoded_principal)
+        if self._leads:
+            self.on_keep_alive(event)
+        else:
+            self._bind_if_held(event)
+
+    def _on_proof_failed(self, event: ClientKeepAlive) -> None:
+        session = self.sessions.get(event.cluster_session_id)
+        if session is None:
+            return
+        if self._leads:
+            self._refuse(event.connection_id, session)
+        else:
+            self._count_refusal(event.connection_id, session)
 
     def bind(self, connection_id: int, session_id: ClusterSessionId) -> None:
         """Remember that a client holds this session on this connection, which has shown that it does."""
@@ -337,6 +397,7 @@ class SessionManager:
         connection_id = event.connection_id
         self.claims.forget(connection_id)
         self.pending.on_disconnected(connection_id)
+        self.proofs.on_disconnected(connection_id)
         for session_id in self._sessions_by_connection.pop(connection_id, ()):
             del self._connections[session_id]
         for waiting_id in [key for key, value in self._awaiting_open.items() if value == connection_id]:
@@ -389,13 +450,15 @@ class SessionManager:
             self.on_stray(connection_id, session_id, leadership_term_id)
             return
         if not self._is_held_by(connection_id, session):
-            self._refuse(connection_id, session)
+            if not self._has_to_prove(event, session):
+                self._refuse(connection_id, session)
             return
         session.time_of_last_activity_ns = self._ctx.now_ns
         if self._lacks_welcome(connection_id, session_id, leadership_term_id):
             self._welcome(connection_id, session_id)
             for other_id in self._others_of_client(connection_id, session):
                 self._to_welcome[other_id] = connection_id
+            self._ask_other_principals(event, session)
             self.welcome_slice()
 
     def is_known(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
@@ -415,7 +478,9 @@ class SessionManager:
             detail = self._why_ended(connection_id, session_id) or f"unknown session: cluster_session_id={session_id}"
             self._tell_closed(connection_id, session_id, detail)
         elif not self._is_held_by(connection_id, session):
-            self._refuse(connection_id, session)
+            claim = ClientKeepAlive(connection_id, TermId(leadership_term_id), session_id)
+            if not self._has_to_prove(claim, session, is_repeated=False):
+                self._refuse(connection_id, session)
         elif session.state is not SessionState.OPEN:
             detail = self._why_ended(connection_id, session_id) or "session is closing"
             self._tell_closed(connection_id, session_id, detail)
@@ -425,7 +490,7 @@ class SessionManager:
     def _why_ended(self, connection_id: int, session_id: ClusterSessionId) -> str | None:
         """Return why this leader has ended a session, for who shows its secret; None for others, or if it has not."""
         digest, reason = self._ended.get(session_id, (None, None))
-        return reason if self.claims.fits(connection_id, digest) else None
+        return reason if self.claims.shows(connection_id, digest) else None
 
     def _lacks_welcome(self, connection_id: int, session_id: ClusterSessionId, leadership_term_id: int) -> bool:
         """Whether a client that means this term, or an older one, is yet to be told of it on this connection."""
@@ -439,7 +504,7 @@ class SessionManager:
             self.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
         elif not self._is_held_by(event.connection_id, session):
             if session.state is SessionState.OPEN:
-                self._refuse(event.connection_id, session)
+                self.on_stray(event.connection_id, event.cluster_session_id, event.leadership_term_id)
         elif not session.is_close_appended:
             self.close(session, CloseReason.CLIENT_ACTION, publisher, "CLIENT_ACTION")
 
@@ -451,6 +516,7 @@ class SessionManager:
         """
         self._leads = True
         self.is_unreviewed = True
+        self.proofs.forgive()
         self._to_review.clear()
         self.renew_activity()
         due_ns = self._ctx.now_ns + self._ctx.config.session_timeout_ns
@@ -608,7 +674,7 @@ class SessionManager:
             connection_id = self._connections.get(session.cluster_session_id)
             left[connection_id] -= 1
             is_last = connection_id in ending and not left[connection_id]
-            self._ended[session.cluster_session_id] = session.token_digest, detail
+            self._ended[session.cluster_session_id] = session.secret_digest, detail
             self.close(session, CloseReason.TIMEOUT, publisher, detail, ends_connection=is_last)
         for session_id in [*self._ended][:-_ENDED_LIMIT]:
             del self._ended[session_id]
@@ -658,6 +724,7 @@ class SessionManager:
         connection.
         """
         self.pending.poll(publisher)
+        self.proofs.poll()
         if self._ctx.now_ns >= self._review_at_ns:
             self.review(publisher)
         to_close, self._to_close = self._to_close, {}
@@ -738,8 +805,8 @@ class SessionManager:
         holder = holder_of(session.encoded_principal, session.address)
         if holder is not None:
             self._client_counts[holder] += 1
-        if session.token_digest is not None:
-            self._sessions_by_digest.setdefault(session.token_digest, {})[session_id] = None
+        if session.secret_digest is not None:
+            self._sessions_by_secret.setdefault(session.secret_digest, {})[session_id] = None
 
     def _remove(self, session_id: ClusterSessionId) -> ClusterSession | None:
         session = self.sessions.pop(session_id, None)
@@ -751,8 +818,8 @@ class SessionManager:
                 self._client_counts[holder] -= 1
                 if not self._client_counts[holder]:
                     del self._client_counts[holder]
-            if session.token_digest is not None:
-                _drop(self._sessions_by_digest, session.token_digest, session_id)
+            if session.secret_digest is not None:
+                _drop(self._sessions_by_secret, session.secret_digest, session_id)
         return session
 
     def _others_of_client(self, connection_id: int, session: ClusterSession) -> list[ClusterSessionId]:
@@ -760,13 +827,14 @@ class SessionManager:
 
         Not a second one that the client asked for and did not take: that ends by its timeout.
         """
-        digest = session.token_digest
-        if digest is None or not self.claims.fits(connection_id, digest):
+        digest = session.secret_digest
+        if digest is None or not self.claims.shows(connection_id, digest):
             return []
         return [
             other_id
-            for other_id in self._sessions_by_digest[digest]
-            if self._connections.get(other_id) != connection_id
+            for other_id in self._sessions_by_secret[digest]
+            if self.claims.fits(connection_id, self.sessions[other_id].token_digest)
+            and self._connections.get(other_id) != connection_id
             and (other := self.sessions[other_id]).state is SessionState.OPEN
             and not self._holds_same(connection_id, other)
         ]

@@ -369,6 +369,12 @@ def _claim_without_a_certificate(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sessions, "bound_digest", lambda digest, certified_principal: digest)
 
 
+def _claim_without_a_proof(patch: pytest.MonkeyPatch) -> None:
+    """The token alone takes a session over, however its principal was admitted."""
+    patch.setattr(session_claims, "proven_digest", lambda digest, encoded_principal: digest)
+    patch.setattr(sessions, "proven_digest", lambda digest, encoded_principal: digest)
+
+
 PLANTS: tuple[Plant, ...] = (
     Plant(
         "transfer-too-early",
@@ -500,6 +506,12 @@ PLANTS: tuple[Plant, ...] = (
         "the token of a session that a certificate opened counts only with that certificate",
         _claim_without_a_certificate,
         "sessions.test_revocation:test_session_of_a_certificate_is_not_taken_over_without_it",
+    ),
+    Plant(
+        "token-without-proof",
+        "the token of a session that an authenticator opened counts only with the proof of its principal",
+        _claim_without_a_proof,
+        "sessions.test_session_proofs:test_thief_with_the_token_alone_gets_nothing_and_the_owner_notices_nothing",
     ),
     Plant(
         "witness-leads-on",

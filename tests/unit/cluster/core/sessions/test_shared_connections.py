@@ -156,7 +156,7 @@ def test_new_term_forgets_what_was_not_committed_of_a_connection() -> None:
     lose_leadership(solo)
 
     assert solo.module.sessions._held_count(7) == solo.module.sessions._opening_count(7) == 0
-    assert not solo.module.sessions._sessions_by_digest
+    assert not solo.module.sessions._sessions_by_secret
 
 
 def test_session_that_its_client_did_not_take_is_not_kept_alive_by_the_one_that_it_took() -> None:
