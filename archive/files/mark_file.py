@@ -91,15 +91,10 @@ class ArchiveMarkFile:
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
-        owner = find_owner(directory, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, besides=path)
-        if owner is not None:
-            raise ArchiveInUseError(directory, owner)
+        _expect_no_other_owner(directory, now_ms, disk)
         handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
-            is_free = disk.try_lock(handle)
-            owner = judge_mark(path, handle, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, is_free=is_free)
-            if owner is not None:
-                raise ArchiveInUseError(directory, owner)
+            _lock(directory, handle, now_ms, disk)
             found = _read(disk, handle)
             header = ArchiveMarkFileHeader(
                 version=MARK_FILE_VERSION,
@@ -143,6 +138,39 @@ class ArchiveMarkFile:
             self.update_activity(NULL_VALUE)
         finally:
             self.release()
+
+
+def expect_unused_archive(directory: Path, *, now_ms: int, file_system: FileSystem) -> None:
+    """Check that no process runs on an archive directory, before anything there is changed; it need not be there.
+
+    Raises:
+        ArchiveInUseError: a process runs there, ours or Aeron's, or a mark file there cannot be understood.
+        OSError: the disk refused.
+    """
+    _expect_no_other_owner(directory, now_ms, file_system)
+    try:
+        handle = file_system.open_file(directory / MARK_FILE_NAME)  # for writing: file systems that lock only such
+    except FileNotFoundError:
+        return
+    try:
+        _lock(directory, handle, now_ms, file_system)
+    finally:
+        file_system.close_file(handle)
+
+
+def _expect_no_other_owner(directory: Path, now_ms: int, disk: FileSystem) -> None:
+    """Refuse a directory by every mark file but the one that is going to be locked."""
+    path = directory / MARK_FILE_NAME
+    owner = find_owner(directory, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, besides=path)
+    if owner is not None:
+        raise ArchiveInUseError(directory, owner)
+
+
+def _lock(directory: Path, handle: int, now_ms: int, disk: FileSystem) -> None:
+    path, is_free = directory / MARK_FILE_NAME, disk.try_lock(handle)
+    owner = judge_mark(path, handle, ARCHIVE_MARKS, now_ms=now_ms, file_system=disk, is_free=is_free)
+    if owner is not None:
+        raise ArchiveInUseError(directory, owner)
 
 
 def _read(disk: FileSystem, handle: int) -> ArchiveMarkFileHeader | None:

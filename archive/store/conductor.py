@@ -644,8 +644,9 @@ class Archive:
     def _open(self, damage: DamageTracker | None) -> None:
         """Load the catalog and repair what a crash left. Blocks."""
         self._file_system.make_directory(self.directory)
-        restrict_access(self._file_system, self.directory)
         self._mark = ArchiveMarkFile.open(self.directory, now_ms=self._clock_ms(), file_system=self._file_system)
+        # The mark first: while another process uses the directory, its rights are not changed either.
+        restrict_access(self._file_system, self.directory)
         self._catalog.open()
         make_good(self._editing, torn_limit_bytes=self._torn_limit_bytes, damage=damage)
 

@@ -6,10 +6,11 @@ log. Source: aeron.md §5.1; the mark files of `tests/data/directories` are of r
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ import pytest
 from tests.interchange.live_marks import ALIVE, LAYOUTS, UNKNOWN, lay_out, renew
 from tests.interchange.samples import Ended, run
 from tests.places import ROOT
+from trimaran.archive import Archive
+from trimaran.archive.config import ArchiveConfig
 from trimaran.archive.files.mark_file import ArchiveMarkFile
+from trimaran.cluster.operating.backup.directory import BackupDirectory
 from trimaran.cluster.operating.salvage.holding import read_holding
 from trimaran.cluster.runtime.files.mark_file import ClusterMarkFile
 from trimaran.cluster.runtime.files.member_files import open_files
@@ -42,6 +46,34 @@ def start(directory: Path) -> Ended:
         return Ended(2, "", f"{error}\n")
 
 
+def open_archive(directory: Path) -> Ended:
+    """Open the archive of a directory as `trimaran archive serve` does first."""
+
+    async def run_it() -> None:
+        archive = await Archive.launch(directory / "archive", ArchiveConfig(), clock_ms=SystemClock().epoch_time)
+        await archive.aclose()
+
+    return ended_of(run_it)
+
+
+def open_backup(directory: Path) -> Ended:
+    """Open a backup's directory as `trimaran backup run` does first."""
+
+    async def run_it() -> None:
+        async with BackupDirectory.open(directory, ArchiveConfig(), Host.of_operating_system()):
+            pass
+
+    return ended_of(run_it)
+
+
+def ended_of(run_it: Callable[[], Coroutine[None, None, None]]) -> Ended:
+    try:
+        asyncio.run(run_it())
+    except ClusterError as error:
+        return Ended(2, "", f"{error}\n")
+    return Ended(0, "", "")
+
+
 WRITING: dict[str, Callable[[Path, Path], Ended]] = {
     "compact": lambda directory, _: run("archive", "compact", directory / "archive"),
     "verify": lambda directory, _: run("archive", "verify", "--mark-invalid", directory / "archive"),
@@ -53,6 +85,8 @@ WRITING: dict[str, Callable[[Path, Path], Ended]] = {
     "export-aeron": lambda directory, target: run("archive", "export-aeron", directory, target),
     "invalidate": lambda directory, _: run("snapshot", "invalidate", directory),
     "node": lambda directory, _: start(directory),
+    "serve": lambda directory, _: open_archive(directory),
+    "backup run": lambda directory, _: open_backup(directory),
     "reset-candidate-term": lambda directory, _: run("reset-candidate-term", directory, "--yes"),
 }
 
@@ -105,17 +139,44 @@ def test_nothing_is_written_beside_a_live_aeron(live: Live, tmp_path: Path, name
     assert not (tmp_path / "out").exists()
 
 
-def test_a_start_beside_a_live_aeron_leaves_the_rights_of_its_files(live: Live) -> None:
+@pytest.mark.parametrize("name", WRITING)
+def test_a_command_beside_a_live_aeron_leaves_the_rights_of_its_files(live: Live, tmp_path: Path, name: str) -> None:
     """Aeron makes files that a group may read; a member that was refused had taken that right already."""
     live.renew()
     paths = [live.directory, *live.directory.rglob("*")]
     for path in paths:
         path.chmod(0o755)
 
-    ended = start(live.directory)
+    ended = WRITING[name](live.directory, tmp_path / "out")
 
     assert ended.exit_code != 0
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o755}
+
+
+@pytest.mark.parametrize("part", ["archive", "cluster"])
+@pytest.mark.parametrize("name", ["node", "backup run"])
+def test_nothing_is_written_beside_half_a_live_aeron(samples: Path, tmp_path: Path, name: str, part: str) -> None:
+    """The archive of a member may run without its consensus module, in a process of its own."""
+    live = make_live(samples, tmp_path, "with header")
+    live.renew(age_ms=10_000)
+    renew(live.directory / part, "with header", live.elsewhere / part)
+    before = live.content()
+
+    ended = WRITING[name](live.directory, tmp_path / "out")
+
+    assert f"{part} directory in use: mark_file=" in ended.stderr
+    assert live.content() == before
+
+
+def test_a_backup_makes_nothing_beside_a_live_archive(samples: Path, tmp_path: Path) -> None:
+    live = make_live(samples, tmp_path, "with header")
+    live.renew()
+    shutil.rmtree(live.directory / "cluster")
+
+    ended = open_backup(live.directory)
+
+    assert "archive directory in use: mark_file=" in ended.stderr
+    assert [path.name for path in live.directory.iterdir()] == ["archive"]
 
 
 def test_a_recovery_is_told_that_aeron_runs(live: Live) -> None:

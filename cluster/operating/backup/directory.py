@@ -25,6 +25,7 @@ import structlog
 from ....archive import Archive, ArchiveError
 from ....archive.config import ArchiveConfig
 from ....archive.disk.file_system import FileSystem
+from ....archive.files.mark_file import expect_unused_archive
 from ....archive.format.messages import RecordingDescriptorRow
 from ....archive.log.log_file import choose_log
 from ....archive.log.member_directory import ArchiveLocation
@@ -37,6 +38,7 @@ from ....service_api.types import LOG_STREAM_ID, NULL_VALUE, TICKS_PER_MS
 from ...core.log.recording_log import RecordedSnapshot, RecordingLog
 from ...core.log.shipped_snapshot import ShippedTerm, append_shipped, make_recording_log
 from ...runtime.files.cluster_id_file import ClusterIdFile
+from ...runtime.files.mark_file import expect_no_owner
 from ...runtime.files.recording_log_file import RecordingLogFile
 from ...runtime.ground.host import Host
 from ...runtime.snapshots.recording_copies import start_copy
@@ -71,8 +73,10 @@ class BackupDirectory:
             ConfigurationError: the directory cannot be used.
             ClusterError: another process uses it, or a file in it is damaged.
         """
-        system, cluster = host.file_system, path / "cluster"
+        system, cluster, now_ms = host.file_system, path / "cluster", host.clock.epoch_time()
         try:
+            expect_no_owner(cluster, now_ms=now_ms, file_system=system)
+            expect_unused_archive(path / "archive", now_ms=now_ms, file_system=system)
             system.make_directory(cluster)
             archive = await Archive.launch(
                 path / "archive",

@@ -130,9 +130,7 @@ class ClusterMarkFile:
         """
         disk = OsFileSystem() if file_system is None else file_system
         path = directory / MARK_FILE_NAME
-        owner = find_owner(directory, CLUSTER_MARKS, now_ms=now_ms, file_system=disk, besides=path)
-        if owner is not None:
-            raise DirectoryInUseError(directory, owner)
+        expect_no_owner(directory, now_ms=now_ms, file_system=disk, besides=path)
         handle = open_or_create(disk, path)  # if two processes make it at once, the lock decides
         try:
             _lock(directory, handle, now_ms, disk)
@@ -208,6 +206,18 @@ def read_cluster_mark_file(path: Path, *, file_system: FileSystem | None = None)
     return read_mark_file(path, CLUSTER_MARKS, OsFileSystem() if file_system is None else file_system)[0]
 
 
+def expect_no_owner(directory: Path, *, now_ms: int, file_system: FileSystem, besides: Path | None = None) -> None:
+    """Check that no process runs on a cluster directory, by all mark files but `besides`; it need not be there.
+
+    Raises:
+        DirectoryInUseError: a process runs there, ours or Aeron's, or a mark file cannot be understood.
+        OSError: the disk refused.
+    """
+    owner = find_owner(directory, CLUSTER_MARKS, now_ms=now_ms, file_system=file_system, besides=besides)
+    if owner is not None:
+        raise DirectoryInUseError(directory, owner)
+
+
 @contextlib.contextmanager
 def offline_member(directory: Path, *, now_ms: int) -> Iterator[None]:
     """Keep a member from being started on a cluster directory while a command changes or copies what is there.
@@ -220,9 +230,7 @@ def offline_member(directory: Path, *, now_ms: int) -> Iterator[None]:
     disk, path = OsFileSystem(), directory / MARK_FILE_NAME
     if next(find_marks(directory, CLUSTER_MARKS, disk), None) is None:
         raise ConfigurationError(f"no member's directory: file missing={path}")
-    owner = find_owner(directory, CLUSTER_MARKS, now_ms=now_ms, file_system=disk, besides=path)
-    if owner is not None:
-        raise DirectoryInUseError(directory, owner)
+    expect_no_owner(directory, now_ms=now_ms, file_system=disk, besides=path)
     if not path.exists():  # Aeron's is behind a link
         yield
         return

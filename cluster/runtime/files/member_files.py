@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from ....archive import Archive, ArchiveConfig
+from ....archive.files.mark_file import expect_unused_archive
 from ....archive.store.access import restrict_access
 from ....service_api import ConfigurationError
 from ....service_api.cluster_id import group_cluster_id
@@ -77,17 +78,19 @@ def open_files(config: NodeConfig, host: Host) -> Iterator[MemberFiles]:
     directory, disk, sync_level = config.directory / "cluster", host.file_system, config.file_sync_level
     with contextlib.ExitStack() as stack:
         try:
+            now_ms = host.clock.epoch_time()
+            expect_unused_archive(config.directory / "archive", now_ms=now_ms, file_system=disk)
             disk.make_directory(directory)
             mark = ClusterMarkFile.open(
                 directory,
                 member_id=config.member_id,
-                now_ms=host.clock.epoch_time(),
+                now_ms=now_ms,
                 file_system=disk,
                 boot_id=host.boot_id,
                 has_voted=NODE_STATE_FILE_NAME in disk.list_directory(directory),
             )
             stack.callback(mark.close)
-            # The mark first: while another process uses the directory, its rights are not changed either.
+            # The marks first: while another process uses the directory, its rights are not changed either.
             restrict_access(disk, config.directory, with_files=False)  # what else lies there is not the member's
             restrict_access(disk, directory)
             node_state = NodeStateFile.open(
