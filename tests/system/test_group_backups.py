@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
 from tests.system.test_groups import DEADLINE_S, Machines
 from tests.waiting import patient, wait_until
 from trimaran.cluster.operating.backup.status import BACKUP_STATUS_FILE_NAME
+from trimaran.cluster.runtime.ground.system_clock import SystemClock
 from trimaran.cluster.settings.variables import clean_environment
 
 GROUPS: Final = (0, 1)
@@ -127,3 +129,47 @@ async def test_an_agent_that_fails_ends_the_command_which_names_its_group(
 
     assert status == 2
     assert agent.lines[-1].startswith("trimaran: group 1 of 2: disk refused: ")
+
+
+@pytest.mark.slow
+async def test_the_status_says_how_far_each_group_is_and_which_time_all_reach(
+    machines: Machines, agents: list[Agent], tmp_path: Path
+) -> None:
+    """A group in which nothing happens reaches a later time all the same; one without a backup is named."""
+    agent = Agent(machines, tmp_path / "copy")
+    agents.append(agent)
+    await agent.follow(*GROUPS)
+    begun_ms = SystemClock().epoch_time()
+
+    def reach_a_later_time() -> bool:
+        return all((agent.status(index).get("as_of_ms") or 0) > begun_ms for index in GROUPS)
+
+    await wait_until(reach_a_later_time, timeout_s=DEADLINE_S, what="a later time")
+    whole = show_status(agent.directory)
+    agent.end()
+    shutil.rmtree(agent.directory / "group-1" / "cluster")
+    lacking = show_status(agent.directory)
+
+    told = json.loads(whole.stdout)
+    assert (whole.returncode, [row["group"] for row in told["groups"]]) == (0, ["0/2", "1/2"])
+    assert all(row["recorded_position"] > 0 for row in told["groups"])
+    assert begun_ms < told["as_of_ms"] == min(row["as_of_ms"] for row in told["groups"])
+    assert (lacking.returncode, json.loads(lacking.stdout)["as_of_ms"]) == (3, None)
+    assert "group 1 of 2: no status of a backup" in lacking.stderr
+
+
+def show_status(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run `trimaran backup status`."""
+    return run_command("backup", "status", str(directory), "-o", "json")
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [str(commands_on_path() / "trimaran"), *arguments],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=patient(DEADLINE_S),
+        check=False,
+    )
