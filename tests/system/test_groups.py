@@ -48,12 +48,12 @@ async def repeat_until(ask: Callable[[], Awaitable[bool]]) -> None:
 
 
 class Machines:
-    """Three machines, each with a supervisor and its groups."""
+    """Three machines, or fewer, each with a supervisor and its groups."""
 
-    def __init__(self, data_dir: Path, **settings: str) -> None:
+    def __init__(self, data_dir: Path, member_count: int = MEMBER_COUNT, **settings: str) -> None:
         self.directory = data_dir
         data_dir.mkdir(parents=True)
-        self.base_ports = find_base_ports(MEMBER_COUNT, group_count=GROUP_COUNT)
+        self.base_ports = find_base_ports(member_count, group_count=GROUP_COUNT)
         self.endpoints = [f"127.0.0.1:{port}" for port in self.base_ports]
         self.settings = in_time({**SETTINGS, "groups": str(GROUP_COUNT), "log_format": "json", **settings})
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -91,7 +91,7 @@ class Machines:
             )
 
     def start_all(self) -> None:
-        for member_id in range(MEMBER_COUNT):
+        for member_id in range(len(self.endpoints)):
             self.start(member_id)
 
     def kill(self, member_id: int) -> None:

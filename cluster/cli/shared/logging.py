@@ -30,6 +30,8 @@ def configure_logging(
 ) -> None:
     """Set structlog up for this process and bind the member id, and the group's if there is one, to every line.
 
+    A process that serves several groups binds `group` as a context variable of the tasks of each.
+
     `process_log` sees each line first, and decides from which level on there are lines; without it that is `info`.
 
     `log_format` is auto, console or json; auto is console if standard error is a terminal.
@@ -50,6 +52,7 @@ def configure_logging(
 
     listeners = [] if process_log is None else process_log.processors
     processors: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
         *listeners,
         add_member_id,
         structlog.processors.add_log_level,

@@ -51,7 +51,7 @@ from .directory import BackupDirectory
 from .new_terms import find_first_unknown_term
 from .settings import BackupSettings
 from .states import BackupState, is_legal
-from .status import STATUS_INTERVAL_S, BackupStatus, write_status
+from .status import STATUS_INTERVAL_S, BackupStatus, read_status, write_status
 
 S = BackupState
 _NS_PER_S: Final = 1_000_000_000
@@ -86,6 +86,9 @@ class BackupAgent:
         self._snapshot: tuple[RecordedSnapshot, ...] = ()
         """One that is copied, and not noted while the log does not reach it."""
         self._commit_position = 0
+        self._asked_end: tuple[int, int] | None = None
+        """How far the leader had come when it was asked, and when that was; None once that much is here."""
+        self._as_of_ms: int | None = None
         self._behind_since_ns: int | None = None
         self._moved_ns = clock.monotonic_ns()
         """When something was recorded last."""
@@ -126,6 +129,7 @@ class BackupAgent:
             ConfigurationError: the members are of another cluster than the directory.
             OSError: the own disk refused.
         """
+        self._as_of_ms = await aiofiles.os.wrap(self._read_as_of)()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._tell(), name="backup-status")
@@ -217,6 +221,7 @@ class BackupAgent:
 
     async def _choose(self) -> FoundSource:
         settings, directory = self._settings, self.directory
+        asked_ms = self._clock.epoch_time()
         try:
             found = await find_source(
                 self._members,
@@ -234,7 +239,7 @@ class BackupAgent:
         if cluster_id == NULL_CLUSTER_ID:
             raise ClusterError(f"member {found.member.member_id} does not know its cluster yet")
         await aiofiles.os.wrap(directory.adopt)(ClusterId(cluster_id))
-        self._note_commit(found.commit_position)
+        self._note_end(found, asked_ms)
         return found
 
     async def _learn_members(self, informed: Sequence[MemberEndpoints]) -> None:
@@ -414,6 +419,7 @@ class BackupAgent:
             ClusterTimeoutError: it is to be left.
         """
         directory, settings = self.directory, self._settings
+        asked_ms = self._clock.epoch_time()
         found = await find_source(
             self._members,
             settings.source,
@@ -423,7 +429,7 @@ class BackupAgent:
             network=self._network,
             timeout_s=settings.answer_timeout_s,
         )
-        self._note_commit(found.commit_position)
+        self._note_end(found, asked_ms)
         stands_ns = self._clock.monotonic_ns() - max(self._moved_ns, self._behind_since_ns or 0)
         if self._behind_since_ns is not None and stands_ns > settings.progress_timeout_s * _NS_PER_S:
             raise ClusterTimeoutError(
@@ -433,7 +439,20 @@ class BackupAgent:
 
     # --- what is told
 
+    def _note_end(self, found: FoundSource, asked_ms: int) -> None:
+        """Take in how far the cluster had come at a time.
+
+        An earlier answer waits until its log is here, so that the time goes on under any load. A leader that is not as
+        far as the one before has replaced what that one had not committed.
+        """
+        end_position = found.leader_append_position
+        if end_position is not None and (self._asked_end is None or end_position < self._asked_end[0]):
+            self._asked_end = end_position, asked_ms
+        self._note_commit(found.commit_position)
+
     def _note_commit(self, position: int) -> None:
+        if self._asked_end is not None and self.directory.recorded_position >= self._asked_end[0]:
+            self._as_of_ms, self._asked_end = self._asked_end[1], None
         self._commit_position = max(self._commit_position, position)
         if self._commit_position <= self.directory.recorded_position:
             self._behind_since_ns = None
@@ -458,6 +477,7 @@ class BackupAgent:
             log_start_position=directory.log_start_position,
             recorded_position=directory.recorded_position,
             commit_position=self._commit_position,
+            as_of_ms=self._as_of_ms,
             behind_s=0.0 if since_ns is None else (now_ns - since_ns) / _NS_PER_S,
             snapshot_position=positions[-1] if positions else None,
             snapshot_count=len(positions),
@@ -467,6 +487,13 @@ class BackupAgent:
             pid=self._pid,
             written_ms=self._clock.epoch_time(),
         )
+
+    def _read_as_of(self) -> int | None:
+        """Read what the agent before has told: its log is still here."""
+        try:
+            return read_status(self.directory.path / "cluster", self.directory.disk).as_of_ms
+        except ClusterError:
+            return None
 
     def _write_status(self) -> None:
         write_status(self.directory.disk, self.directory.path / "cluster", self.describe())

@@ -43,6 +43,9 @@ class FoundSource:
     status: MemberStatus
     commit_position: int
     """The highest of all members."""
+    leader_append_position: int | None = None
+    """How far the leader has appended its log, committed or not. None: no leader of the newest term answered, or fewer
+    than a majority did, so another leader may be further."""
 
 
 async def find_source(
@@ -98,7 +101,16 @@ async def find_source(
         return member.member_id in avoided, is_second_choice, -status.commit_position
 
     member, status = min(usable, key=rank)
-    return FoundSource(member, status, commit_position)
+    is_known = 2 * len(statuses) > len(members)
+    return FoundSource(
+        member, status, commit_position, _leader_append_position([s for _, s in statuses]) if is_known else None
+    )
+
+
+def _leader_append_position(statuses: Sequence[MemberStatus]) -> int | None:
+    newest = max((-1 if status.leadership_term_id is None else status.leadership_term_id) for status in statuses)
+    leaders = [status for status in statuses if leads(status) and status.leadership_term_id == newest]
+    return leaders[0].append_position if leaders else None
 
 
 def _is_witness(status: MemberStatus) -> bool:

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from pydantic import Field
 
-from ....archive.disk.file_system import FileSystem, OsFileSystem, read_file, replace_file
+from ....archive.disk.file_system import FileSystem, OsFileSystem, ReadableFileSystem, read_file, replace_file
 from ....service_api import ClusterError
 from ....service_api.documents.document import Document, read_document
 
@@ -38,6 +38,8 @@ class BackupStatus(Document):
     """The log is durable here up to this position: a restore can go on from there."""
     commit_position: int
     """The highest that any member has told."""
+    as_of_ms: int | None = None
+    """What the leader had appended at this time, by the clock of the agent's machine, is here; None: not known yet."""
     behind_s: float = Field(ge=0)
     """For how long it has lacked something of that; 0 if it lacks nothing."""
     snapshot_position: int | None
@@ -65,7 +67,7 @@ def write_status(disk: FileSystem, directory: Path, status: BackupStatus) -> Non
     replace_file(disk, directory / BACKUP_STATUS_FILE_NAME, status.model_dump_json().encode())
 
 
-def read_status(directory: Path) -> BackupStatus:
+def read_status(directory: Path, disk: ReadableFileSystem | None = None) -> BackupStatus:
     """Read what the agent of a directory wrote last.
 
     Raises:
@@ -73,6 +75,6 @@ def read_status(directory: Path) -> BackupStatus:
     """
     path = directory / BACKUP_STATUS_FILE_NAME
     try:
-        return read_document(BackupStatus, read_file(OsFileSystem(), path))
+        return read_document(BackupStatus, read_file(OsFileSystem() if disk is None else disk, path))
     except OSError as error:
         raise ClusterError(f"no status of a backup: path={path}: {error}; was `trimaran backup run` here?") from error
