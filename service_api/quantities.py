@@ -80,6 +80,14 @@ def microseconds_of(moment: datetime) -> int:
     return (aware - _EPOCH) // _MICROSECOND
 
 
+def format_date(microseconds: int) -> str:
+    """Write microseconds since the Unix epoch as a date in UTC that `parse_time` reads; what is no date as a number."""
+    try:
+        return f"{_EPOCH + microseconds * _MICROSECOND:%Y-%m-%dT%H:%M:%S.%fZ}"
+    except OverflowError:
+        return str(microseconds)
+
+
 def parse_app_version(text: str) -> int:
     """Pack `major.minor.patch` into an int, eight bits each. Source: Aeron `SemanticVersion`.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.system.forked_command import MEMBER_PYTHON, commands_on_path
-from tests.system.test_groups import DEADLINE_S, Machines
+from tests.system.test_groups import DEADLINE_S, KEYS, Machines
 from tests.waiting import patient, wait_until
 from trimaran.cluster.operating.backup.status import BACKUP_STATUS_FILE_NAME
 from trimaran.cluster.runtime.ground.system_clock import SystemClock
@@ -173,3 +173,122 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=patient(DEADLINE_S),
         check=False,
     )
+
+
+class Restored(Machines):
+    """A machine that runs what a restore has made."""
+
+    def __init__(self, data_dir: Path, restored: Path) -> None:
+        super().__init__(data_dir, member_count=1)
+        self.restored = restored
+
+    def command(self, member_id: int, **changes: str) -> list[str]:
+        return super().command(member_id, directory=str(self.restored / f"node-{member_id}"), **changes)
+
+    def restore(self, source: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+        """Run `trimaran backup restore` for this machine."""
+        to = ["--members", self.members, "--directory", str(self.restored), "-o", "json"]
+        return run_command("backup", "restore", "--from", str(source), *to, *flags)
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Iterator[Restored]:
+    made = Restored(tmp_path / "again", tmp_path / "restored")
+    yield made
+    for process in made.processes.values():
+        process.kill()
+        process.wait(patient(DEADLINE_S))
+
+
+async def send(machines: Machines, number: int) -> None:
+    """Send a number for each key."""
+    async with machines.client() as client:
+        for key in KEYS:
+            await client.request(key, f"{key} {number}".encode(), timeout_s=patient(DEADLINE_S))
+
+
+async def count_of_each_key(machines: Machines) -> set[int]:
+    """How many numbers the keys have."""
+    async with machines.client() as client:
+        answers = [await client.query(key, key.encode(), timeout_s=patient(DEADLINE_S)) for key in KEYS]
+    return {int(bytes(answer.payload)) for answer in answers}
+
+
+async def as_of_later(agent: Agent) -> int:
+    """Wait until the backups of all groups have what there is now; return when that was, by this machine's clock."""
+    now_ms = SystemClock().epoch_time()
+
+    def is_here() -> bool:
+        return all((agent.status(index).get("as_of_ms") or 0) > now_ms for index in GROUPS)
+
+    await wait_until(is_here, timeout_s=DEADLINE_S, what="what there is now")
+    return now_ms
+
+
+@pytest.mark.slow
+async def test_all_groups_are_restored_to_the_time_that_is_named(
+    machines: Machines, agents: list[Agent], again: Restored, tmp_path: Path
+) -> None:
+    """The new cluster answers as the old one did at that time, in every group."""
+    agent = Agent(machines, tmp_path / "copy")
+    agents.append(agent)
+    await send(machines, 0)
+    await send(machines, 1)
+    between_ms = await as_of_later(agent)
+    await send(machines, 2)
+    await as_of_later(agent)
+
+    restored = again.restore(agent.directory, "--time", str(between_ms))
+    again.start_all()
+
+    assert restored.returncode == 0, restored.stderr
+    assert await count_of_each_key(again) == {2}
+
+
+@pytest.mark.slow
+async def test_without_a_time_all_groups_are_restored_to_the_latest_that_all_reach(
+    machines: Machines, agents: list[Agent], again: Restored, tmp_path: Path
+) -> None:
+    """What a group has after the end of another group's backup is not in the new cluster."""
+    one = Agent(machines, tmp_path / "copy")
+    agents.append(one)
+    await send(machines, 0)
+    await as_of_later(one)
+    one.end()
+    other = Agent(machines, tmp_path / "copy", "--group", "1")
+    agents.append(other)
+    await other.follow(1)
+    await send(machines, 1)
+    now_ms = SystemClock().epoch_time()
+    await wait_until(
+        lambda: (other.status(1).get("as_of_ms") or 0) > now_ms, timeout_s=DEADLINE_S, what="all of group 1"
+    )
+    other.end()
+
+    too_late = again.restore(other.directory, "--time", str(now_ms))
+    restored = again.restore(other.directory)
+    again.start_all()
+
+    assert too_late.returncode == 2
+    assert "that of group 0 of 2 ends at " in too_late.stderr
+    assert "group 1" not in too_late.stderr
+    assert restored.returncode == 0, restored.stderr
+    assert await count_of_each_key(again) == {1}
+
+
+@pytest.mark.slow
+async def test_a_restore_without_one_of_the_groups_is_refused_and_writes_nothing(
+    machines: Machines, agents: list[Agent], again: Restored, tmp_path: Path
+) -> None:
+    agent = Agent(machines, tmp_path / "copy")
+    agents.append(agent)
+    await as_of_later(agent)
+    agent.end()
+    shutil.rmtree(agent.directory / "group-1")
+
+    lacking = again.restore(agent.directory)
+    positioned = again.restore(agent.directory, "--position", "96")
+
+    assert (lacking.returncode, again.restored.exists()) == (2, False)
+    assert "group 1 of 2: its backup is missing: " in lacking.stderr
+    assert (positioned.returncode, "have no common order" in positioned.stderr) == (2, True)

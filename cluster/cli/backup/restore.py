@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from ....archive.log.group_directories import find_group_count
 from ....archive.tool.output import OutputFormat, OutputOption, new_table, print_object
 from ....service_api.cluster_id import ClusterId, format_cluster_id
+from ....service_api.quantities import format_date
 from ...operating.backup.fetching import fetch_backup
+from ...operating.backup.groups import backup_directories
 from ...operating.backup.restoring import Restored, restore_backup
+from ...operating.backup.restoring_groups import restore_groups
 from ...runtime.ground.system_clock import SystemClock
-from ...settings.member_endpoints import parse_members
+from ...settings.member_endpoints import MemberEndpoints, parse_members
 from ..interchange.passes import pass_bar
 from ..replay import parse_time_option
 from ..shared.new_cluster import NewClusterIdOption, NewDirectoryOption, NewMembersOption, choose_cluster_id
@@ -39,9 +44,15 @@ def restore(
     """Write the directories of a new cluster that goes on from a backup.
 
     The new cluster has another cluster id, so nothing of the old cluster can join it, and both can run at once. Copy
-    each directory to the machine of its member.
+    each directory to the machine of its member. A backup of groups is restored to one time: the latest that the backups
+    of all groups reach, or --time.
     """
     new_id = choose_cluster_id(cluster_id)
+    if "://" not in source and find_group_count(Path(source)) is not None:
+        if position is not None:
+            raise typer.BadParameter("positions of different groups have no common order: expected --time")
+        _restore_groups(Path(source), parse_members(members), directory, new_id, parse_time_option(time), output)
+        return
     with _as_directory(source, directory) as local, pass_bar("restoring", None) as on_progress:
         restored = restore_backup(
             local,
@@ -56,6 +67,34 @@ def restore(
     print_restored(restored, new_id, output)
 
 
+def _restore_groups(
+    source: Path,
+    members: Sequence[MemberEndpoints],
+    directory: Path,
+    cluster_id: ClusterId,
+    time: int | datetime | None,
+    output: OutputFormat,
+) -> None:
+    with pass_bar("restoring", None) as on_progress:
+        restored = restore_groups(
+            backup_directories(source),
+            members,
+            directory,
+            cluster_id=cluster_id,
+            now_ms=SystemClock().epoch_time(),
+            time=time,
+            on_progress=on_progress,
+        )
+    row = {
+        "cluster_id": format_cluster_id(cluster_id),
+        "as_of": format_date(restored.time_ns // 1_000),
+        "log_positions": [record.term_base_log_position for record in restored.records],
+        "end_positions": [record.end_position for record in restored.records],
+        "directories": [str(path) for path in restored.directories],
+    }
+    _print_row(row, output)
+
+
 def print_restored(restored: Restored, cluster_id: ClusterId, output: OutputFormat) -> None:
     """Print which cluster was made, of how much log, and where its directories are."""
     row = {
@@ -65,9 +104,13 @@ def print_restored(restored: Restored, cluster_id: ClusterId, output: OutputForm
         "end_position": restored.record.end_position,
         "directories": [str(path) for path in restored.directories],
     }
+    _print_row(row, output)
+
+
+def _print_row(row: dict[str, Any], output: OutputFormat) -> None:
     table = new_table("what", "is", folding=["is"])
     for what, value in row.items():
-        table.add_row(what, ", ".join(value) if isinstance(value, list) else str(value))
+        table.add_row(what, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
     print_object(row, output, lambda: table)
 
 

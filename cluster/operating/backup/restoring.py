@@ -61,32 +61,84 @@ def restore_backup(
         ClusterError: the backup cannot be used; the error says why.
         OSError: the disk refused.
     """
+    backup = read_backup(source, cluster_id=cluster_id, now_ms=now_ms, on_progress=on_progress)
+    record = backup.record_at(
+        members, cluster_id=cluster_id, now_ms=now_ms, position=position, time=time, on_progress=on_progress
+    )
+    written = write_beside(record, target, members, now_ms=now_ms, on_progress=on_progress)
+    return Restored(tuple(written), record.term_base_log_position, record)
+
+
+@dataclass(slots=True, frozen=True)
+class OpenBackup:
+    """A backup that was read, and that a cluster can be made of."""
+
+    holding: Holding
+    choice: SalvageChoice
+
+    def record_at(
+        self,
+        members: Sequence[MemberEndpoints],
+        *,
+        cluster_id: ClusterId,
+        now_ms: int,
+        position: int | None = None,
+        time: int | datetime | None = None,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> RecoveryRecord:
+        """Make the log of the new cluster: up to a position or a time, and the term that begins the cluster.
+
+        Raises:
+            ConfigurationError: the position or time is not in the backup.
+            ClusterError: the backup is damaged, and a point in time is wanted.
+            OSError: the disk refused.
+        """
+        if position is not None or time is not None:
+            _cut(self.holding, position=position, time=time, on_progress=on_progress)
+        end_position = self.holding.usable_survey.stop_position
+        note = (
+            f"restored from a backup of cluster {format_cluster_id(self.choice.cluster_id)} in "
+            f"{Path(self.holding.name).name} at log_position={end_position}: "
+            f"new_cluster_id={format_cluster_id(cluster_id)}"
+        )
+        return append_recovery_record(self.choice, members, cluster_id=cluster_id, note=note, now_ms=now_ms)
+
+
+def read_backup(
+    source: str, *, cluster_id: ClusterId, now_ms: int, on_progress: Callable[[int], None] = lambda count: None
+) -> OpenBackup:
+    """Read all of a backup that a cluster with this id is to be made of.
+
+    Raises:
+        ConfigurationError: the new cluster would have the old one's id.
+        ClusterError: the backup cannot be used; the error says why.
+    """
     holding = read_holding(source, now_ms=now_ms, on_progress=on_progress)
     holding.running = None  # an agent only adds to what is read here
-    choice = _choose_only(holding, cluster_id)
+    return OpenBackup(holding, _choose_only(holding, cluster_id))
+
+
+def _cut(
+    holding: Holding,
+    *,
+    position: int | None,
+    time: int | datetime | None,
+    on_progress: Callable[[int], None],
+) -> None:
+    """Leave away what is after a position or a time."""
     assert holding.source is not None
     survey = holding.usable_survey
-    if position is not None or time is not None:
-        if holding.damage:
-            raise ClusterError(
-                f"the backup is damaged: {'; '.join(holding.damage)}; restore it without a point in time"
-            )
-        log = MemberLog.open(source)
-        wanted = find_target(log, position=position, time=time, end_position=survey.stop_position)
-        log.close_files()
-        end_position = _last_end(survey, wanted)
-        holding.survey = survey = survey_source(
-            holding.source, log=replace(survey.log, stop_position=end_position), on_progress=on_progress
-        )
-        if survey.problems:
-            raise ConfigurationError(f"nothing can be started at {wanted}: {'; '.join(survey.problems)}")
-    note = (
-        f"restored from a backup of cluster {format_cluster_id(choice.cluster_id)} in {Path(source).name} at "
-        f"log_position={survey.stop_position}: new_cluster_id={format_cluster_id(cluster_id)}"
+    if holding.damage:
+        raise ClusterError(f"the backup is damaged: {'; '.join(holding.damage)}; restore it without a point in time")
+    log = MemberLog.open(holding.name)
+    wanted = find_target(log, position=position, time=time, end_position=survey.stop_position)
+    log.close_files()
+    end_position = _last_end(survey, wanted)
+    holding.survey = survey = survey_source(
+        holding.source, log=replace(survey.log, stop_position=end_position), on_progress=on_progress
     )
-    record = append_recovery_record(choice, members, cluster_id=cluster_id, note=note, now_ms=now_ms)
-    written = write_beside(record, target, members, now_ms=now_ms, on_progress=on_progress)
-    return Restored(tuple(written), survey.stop_position, record)
+    if survey.problems:
+        raise ConfigurationError(f"nothing can be started at {wanted}: {'; '.join(survey.problems)}")
 
 
 def transition_standby(
