@@ -17,7 +17,7 @@ from rich.text import Text
 
 from ...archive.disk.file_system import OsFileSystem
 from ...archive.errors import ArchiveError, CorruptionError
-from ...archive.files.marks import ARCHIVE_MARKS, MARK_FILE_SUFFIX, find_marks, find_owner, is_old_mark
+from ...archive.files.marks import ARCHIVE_MARKS, MARK_FILE_SUFFIX, MarkOwner, find_marks, find_owner, is_old_mark
 from ...archive.files.segment_files import SegmentFiles
 from ...archive.format.catalog import CatalogEntry
 from ...archive.format.layout import COLD_RECORD_NAME
@@ -52,6 +52,12 @@ HEADER_SINCE: Final = "1.47"
 """From this version on Aeron's mark files have a message header; older ones take a file with one for damaged."""
 
 MISREAD: Final = "it would misread the log"
+SHARED: Final = "it starts from the same files: first mend what is in the way of a start"
+
+_SAID_ELSEWHERE: Final = frozenset(
+    {"schema_version", "snapshots", "aeron_obstacle", "aeron_since", "is_used", "problems", "notes"}
+)
+"""The fields of a report that are no rows of the table of facts."""
 
 SERVICES_HELP = "How many services the member runs. [default: as many as have snapshots]"
 
@@ -98,6 +104,8 @@ class RecoveryReport(BaseModel):
     """Why an Aeron member would not come to the same state, and what to do; None: it can go on with this directory."""
     aeron_since: str | None
     """The first version of Aeron that opens the mark files that are here; None: each does."""
+    is_used: bool
+    """True if a process uses the directory, or may: an Aeron member does not start on it then."""
     problems: list[str]
     """What is in the way of a start."""
     notes: list[str] = []
@@ -142,6 +150,13 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
     start = None if log is None else log.descriptor.start_position
     end = None if log is None else log.find_reach()
     term = plan.last_term
+    owners = _find_owners(directory, member)
+    faults = [
+        *_catalog_problems(entries),
+        *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
+        *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
+    ]
+    obstacle = SHARED if faults else _find_aeron_obstacle(kind, member, entries, plan, log, end)
     return RecoveryReport(
         directory_kind=kind,
         last_leadership_term_id=None if plan.last_leadership_term_id == NULL_VALUE else plan.last_leadership_term_id,
@@ -153,14 +168,13 @@ def make_plan(directory: Path, recording_log: RecordingLog, service_count: int |
         snapshots=snapshots,
         replay_position=plan.replay_position,
         replay_length=None if end is None else max(0, end - plan.replay_position),
-        aeron_obstacle=_find_aeron_obstacle(kind, member, entries, plan, log, end),
+        aeron_obstacle=obstacle,
         aeron_since=_aeron_since(directory, member),
+        is_used=bool(owners),
         problems=[
-            *_owner_problems(directory, member),
-            *_catalog_problems(entries),
+            *(owner.describe(what, place) for what, place, owner in owners if not owner.is_locked),  # ours is no news
             *_vote_state_problems(directory, kind, plan.last_leadership_term_id),
-            *_problems(plan.log_recording_id, snapshots, plan.replay_position, (start, end)),
-            *([] if log is None or end is None else _find_log_damage(log, plan.replay_position, end)),
+            *faults,
         ],
         notes=[*_checksum_notes(entries), *_cold_notes(member, start)],
     )
@@ -222,18 +236,15 @@ def _cold_notes(member: MemberDirectory, start: int | None) -> list[str]:
     return [f"the log before position={start} is in cold storage: a start does not need it"]
 
 
-def _owner_problems(directory: Path, member: MemberDirectory) -> list[str]:
-    """Return what keeps a start from a directory that Aeron may use; one of ours that runs is no news."""
-    cluster, now_ms = expect_recording_log(directory).parent, SystemClock().epoch_time()
-    found = {
-        "cluster": (cluster, find_owner(cluster, CLUSTER_MARKS, now_ms=now_ms)),
-        "archive": (member.archive.directory, find_owner(member.archive.directory, ARCHIVE_MARKS, now_ms=now_ms)),
-    }
-    return [
-        owner.describe(what, place)
-        for what, (place, owner) in found.items()
-        if owner is not None and not owner.is_locked
+def _find_owners(directory: Path, member: MemberDirectory) -> list[tuple[str, Path, MarkOwner]]:
+    """Return the processes that use the directories of a cluster and an archive, or may, each with its directory."""
+    cluster, archive = expect_recording_log(directory).parent, member.archive.directory
+    now_ms = SystemClock().epoch_time()
+    found = [
+        ("cluster", cluster, find_owner(cluster, CLUSTER_MARKS, now_ms=now_ms)),
+        ("archive", archive, find_owner(archive, ARCHIVE_MARKS, now_ms=now_ms)),
     ]
+    return [(what, place, owner) for what, place, owner in found if owner is not None]
 
 
 def _aeron_since(directory: Path, member: MemberDirectory) -> str | None:
@@ -368,7 +379,7 @@ def _draw(report: RecoveryReport) -> RenderableType:
     verdict = Text("cannot start as it is", style="bold red") if report.problems else Text("can start", style="bold")
     facts = new_table("fact", "value")
     for name, value in report:
-        if name not in ("schema_version", "snapshots", "aeron_obstacle", "aeron_since", "problems", "notes"):
+        if name not in _SAID_ELSEWHERE:
             facts.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else value or ABSENT)
     parts: list[RenderableType] = [
         verdict,
@@ -392,9 +403,12 @@ def _draw(report: RecoveryReport) -> RenderableType:
 def _ability_of_aeron(report: RecoveryReport) -> str:
     if report.aeron_obstacle is not None:
         return f"an Aeron member cannot go on with it: {report.aeron_obstacle}"
+    can = "an Aeron member can go on with it"
+    if report.is_used:
+        can = f"once no process uses it, {can}"
     if report.aeron_since is None:
-        return "an Aeron member can go on with it"
+        return can
     return (
-        f"an Aeron member can go on with it, from Aeron {report.aeron_since} on; for an older one, write it again with "
+        f"{can}, from Aeron {report.aeron_since} on; for an older one, write it again with "
         "`trimaran archive export-aeron`, without mark files"
     )

@@ -197,15 +197,35 @@ def test_a_directory_that_aeron_may_use_cannot_be_started_on(aeron: Path, tmp_pa
 
     ended, plan = plan_of(aeron)
 
-    assert ended.exit_code == 10
+    assert (ended.exit_code, plan["is_used"]) == (10, True)
     assert all("in use" in problem for problem in plan["problems"])
     assert len(plan["problems"]) == 2
+    cannot_start, aeron_member = said_of(aeron)
+    assert cannot_start == "cannot start as it is"
+    assert aeron_member.startswith("once no process uses it, an Aeron member can go on")
+
+
+@pytest.mark.parametrize("name", ["0-589824.rec", "1-0.rec"])
+def test_an_aeron_member_is_in_need_of_the_same_files(aeron: Path, name: str) -> None:
+    """The first line said that a start would fail, and the second that Aeron would go on."""
+    (aeron / "archive" / name).unlink()
+
+    ended, plan = plan_of(aeron)
+
+    assert (ended.exit_code, plan["is_used"]) == (10, False)
+    assert "the same files" in plan["aeron_obstacle"]
+    cannot_start, aeron_member = said_of(aeron)
+    assert cannot_start == "cannot start as it is"
+    assert "cannot go on with it: it starts from the same files" in aeron_member
 
 
 def test_a_member_of_ours_that_runs_is_no_problem(ours: Path) -> None:
     mark = ClusterMarkFile.open(ours / "cluster", member_id=0, now_ms=1, boot_id="b")
 
-    assert plan_of(ours)[0].exit_code == 0
+    ended, plan = plan_of(ours)
+
+    assert (ended.exit_code, plan["is_used"]) == (0, True)
+    assert "once no process uses it" in said_of(ours)[1]
     mark.close()
 
 
