@@ -87,8 +87,9 @@ def _make_quickly(cls: type) -> None:
 
 
 def has_plain_fields(message: type) -> bool:
-    """Whether an object is its fields in its `__dict__`, and nothing else happens when one is made."""
-    return hasattr(message.__init__, _WRITES_FIELDS) and message.__new__ is object.__new__
+    """True if making an object writes its fields into its `__dict__` and does nothing else."""
+    creator: Any = message.__new__  # its type would be that of this class
+    return hasattr(message.__init__, _WRITES_FIELDS) and creator is object.__new__  # type: ignore[misc]
 
 
 class Reply(TypedMessage):
