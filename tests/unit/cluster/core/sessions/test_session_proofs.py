@@ -78,8 +78,9 @@ def respond(connection_id: int, session_id: int, said: bytes) -> ev.ClientChalle
 
 
 def challenge_in(effects: list[fx.Effect]) -> Challenge:
-    (challenge,) = challenges(effects)
-    return challenge
+    found = challenges(effects)
+    assert len(found) == 1, found
+    return found[0]
 
 
 def challenges(effects: list[fx.Effect]) -> list[Challenge]:
