@@ -10,9 +10,14 @@
 
     once a second                         still_admits(principal, proof_id)            of each principal with a session
 
-An authenticator is no part of replicated state: it runs on the leader alone, may read files when it is made, and may
+An authenticator is no part of replicated state: each member has its own, which may read files when it is made, and may
 forget everything when the leader changes; clients then begin again. What counts is in the log: the principal, and the
 name of the proof that it has given.
+
+The leader's decides about openings. When a client comes back with the token of an open session, the member that it is
+connected to, follower or leader, asks it for its credentials and runs the same callbacks with a number of their own:
+the token counts if the authenticator gives the principal of the session. A follower calls them when a keep-alive comes,
+and not every 100 ms.
 
 A right to a session lasts as long as the authenticator says. One that has `still_admits` (`RevokingAuthenticator`) is
 asked again while sessions are open, and by each new leader: the sessions of whom it does not admit any more end.
