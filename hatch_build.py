@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 COMMIT_FILE = "commit.txt"
 UNKNOWN = "unknown: built outside of git"
 FIRST_RELEASE = "0.1.0"
-"""What comes when no tag is there yet."""
+"""The version that the first tag will name."""
 LINKS = ("archive", "benchmarks", "client", "cluster", "service_api")
 """The folders that `src/trimaran` links to."""
 

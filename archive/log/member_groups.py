@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ...service_api.errors import ConfigurationError
 from .group_directories import GROUP_DIRECTORY_PREFIX, find_group_count
@@ -12,6 +13,16 @@ from .member_directory import locate
 def group_path(path: str, group_index: int) -> str:
     """Return where a group's files lie, given a member's directory by path or URL."""
     return f"{path.rstrip('/')}/{GROUP_DIRECTORY_PREFIX}{group_index}"
+
+
+def read_group_count(path: Path | str) -> int | None:
+    """Read how many groups a member's directory or URL has; None: it is of one log.
+
+    Raises:
+        ConfigurationError: there is no library for the URL; or see `find_group_count`.
+    """
+    place = locate(path)
+    return find_group_count(place.directory, place.file_system)
 
 
 def common_group_count(paths: Sequence[str]) -> int | None:

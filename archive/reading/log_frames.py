@@ -16,9 +16,8 @@ from typing import Any
 
 from ...service_api.errors import ConfigurationError
 from ...service_api.types import TimeUnit
-from ..log.group_directories import find_group_count
-from ..log.member_directory import ArchiveLocation, locate, locate_archive
-from ..log.member_groups import group_path
+from ..log.member_directory import ArchiveLocation, locate_archive
+from ..log.member_groups import group_path, read_group_count
 from .frame_batches import (
     DEFAULT_BATCH_LENGTH_BYTES,
     FrameSelection,
@@ -106,8 +105,7 @@ def _choose_groups(
     path: Path | str, group: int | Sequence[int] | None, columns: Sequence[str] | None, *, has_positions: bool
 ) -> tuple[int, ...] | None:
     """Return the groups to be read, in their order; None: the directory is of one log."""
-    place = locate(path)
-    count = find_group_count(place.directory, place.file_system)
+    count = read_group_count(path)
     if count is None:
         if group is not None or GROUP_COLUMN in (columns or ()):
             raise ConfigurationError(

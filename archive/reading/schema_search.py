@@ -38,7 +38,7 @@ class _Place:
     position: int | None = None
 
     def read_on(self) -> Iterator[bytes]:
-        """Yield the bodies of announced schemas behind the position, and move it.
+        """Yield the bodies of announced schemas after the position, and move it.
 
         Raises:
             ArchiveError: the recording is not there any more.
@@ -79,13 +79,11 @@ class SchemaSearch:
             ClusterError: the catalog is damaged.
             OSError: the disk or the store refused.
         """
-        from ..log.group_directories import find_group_count
         from ..log.log_file import LogFile
-        from ..log.member_directory import MemberDirectory, locate
-        from ..log.member_groups import group_path
+        from ..log.member_directory import MemberDirectory
+        from ..log.member_groups import group_path, read_group_count
 
-        whole = locate(path)
-        count = find_group_count(whole.directory, whole.file_system)
+        count = read_group_count(path)
         paths = [path] if count is None else [group_path(str(path), index) for index in range(count)]
         logs = [LogFile.find(MemberDirectory.find(each)) for each in paths]
         return cls.of((log.location, log.descriptor.recording_id) for log in logs)

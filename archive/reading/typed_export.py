@@ -37,7 +37,7 @@ _UNKNOWN: Final = "no schema in the log: fingerprint="
 
 
 class TypedTable(NamedTuple):
-    """What was written of one class of a recording; `message` and `file` None: messages of which no schema is known."""
+    """The file of one class of a recording; `message` and `file` are None for messages without a known schema."""
 
     recording_id: int | None
     message: str | None

@@ -46,7 +46,7 @@ class FieldReader:
         self._search = search
         self._columns: dict[bytes, TypedColumns] = {}
         self._missed: set[bytes] = set()
-        """Of the array that is read: the log has no schema for them, since it would be before its messages."""
+        """The fingerprints in the array being read without a schema in the log, which would be before its messages."""
 
     @property
     def value_type(self) -> Any:

@@ -137,7 +137,7 @@ class EntryFilter:
         )
 
     def wants(self, entry: LogEntry) -> bool:
-        """Whether the subscriber wants an entry."""
+        """Return True if the subscriber wants an entry."""
         if self.kinds and entry.kind not in self.kinds:
             return False
         if self.cluster_session_ids and entry.cluster_session_id not in self.cluster_session_ids:

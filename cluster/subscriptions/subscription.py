@@ -215,13 +215,18 @@ class Subscription(LogReading[LogEntry]):
         self._filter = entry_filter
         self._schemas = LogSchemas() if typed else None
         self._has_looked_back = start == Start.EARLIEST
-        """Whether every schema is known that the log had before what is read."""
+        """True if every schema is known that the log had before what is read."""
 
     def _choose_entry(self, message: RecordedMessage) -> LogEntry | None:
         entry = LogEntry.of(message)
-        view = None if self._schemas is None or entry.kind not in _TYPED_KINDS else self._schemas.view(entry.payload)
-        if not self._filter.wants(entry):
+        is_wanted = self._filter.wants(entry)
+        if self._schemas is None or entry.kind not in _TYPED_KINDS:
+            return entry if is_wanted else None
+        if not is_wanted:
+            if announced_schema(entry.payload) is not None:
+                self._schemas.view(entry.payload)  # notes it: messages that are wanted may need it
             return None
+        view = self._schemas.view(entry.payload)
         return entry if view is None else entry._replace(typed=view)
 
     async def _complete(self, ready: deque[LogEntry]) -> None:

@@ -15,9 +15,9 @@ DESCRIPTOR_LIMIT_MAX: Final = 1 << 20
 """A higher hard limit is not made use of: some programs count through all descriptors."""
 
 _LOWER_LIMITS: Final = (65_536, 24_576, 10_240)
-"""What is asked for where more is refused: macOS names no limit, and has one (10,240 and more, by its version)."""
+"""The limits to ask for where more is refused: macOS names no limit, and has one (10,240 or more, by its version)."""
 _LIMIT_WITHOUT_RESOURCE: Final = 8_192
-"""What the C library of Windows can have open."""
+"""The number of files that the C library of Windows can have open."""
 
 _SPARE_COUNT: Final = 4
 """Descriptors held for the moment in which there are no others."""

@@ -83,12 +83,12 @@ def runtime_directories() -> list[Path]:
 
 
 def has_control_sockets() -> bool:
-    """Whether this system has Unix sockets, and says which user is at the other end."""
+    """Return True if this system has Unix sockets, and says which user is at the other end."""
     return AF_UNIX != -1 and (hasattr(socket, "SO_PEERCRED") or hasattr(socket, "LOCAL_PEERCRED"))
 
 
 def is_own_peer(sock: socket.socket) -> bool:
-    """Whether the process at the other end of a Unix socket runs as this user, or as root.
+    """Return True if the process at the other end of a Unix socket runs as this user, or as root.
 
     Raises:
         OSError: the system does not tell, for instance because that process has gone.

@@ -151,7 +151,7 @@ class MergedField(NamedTuple):
 def merged_fields(schemas: Sequence[Schema]) -> list[MergedField]:
     """Give the columns of a class: the fields of all its versions, by name, newest order first.
 
-    A field that has had columns of different types has the wider one, by `join_types`; JSON text if there is none.
+    A field that has had columns of different types has the wider one, by `join_types`, or JSON text.
     """
     types: dict[str, list[Schema]] = {}
     for schema in reversed(schemas):
@@ -169,7 +169,7 @@ def _merge(name: str, schemas: Sequence[Schema]) -> MergedField:
 
 
 def is_json(convert: Convert) -> bool:
-    """Whether a converter of `column_of` makes JSON text, since there is no column."""
+    """Return True if a converter of `column_of` makes JSON text, since the type has no column."""
     return convert is _JSON[1]
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from ....service_api.errors import ConfigurationError
 from ...log.group_directories import find_group_count
 from ...log.member_directory import locate
-from ...log.member_groups import common_group_count, group_path
+from ...log.member_groups import common_group_count, group_path, read_group_count
 from ...reading.frame_batches import ReadProblem
 from ...reading.frame_columns import GROUP_COLUMN
 from .columns import frame_struct
@@ -49,8 +49,7 @@ def count_groups(options: ReadOptions) -> int | None:
         ConfigurationError: the file that says so cannot be read; directories say different things; or the options are
             about groups, and there are none.
     """
-    whole = locate(options.path)
-    count = find_group_count(whole.directory, whole.file_system)
+    count = read_group_count(options.path)
     if count is None and "," in options.path:
         count = common_group_count([part.strip() for part in options.path.split(",") if part.strip()])
     if count is None:

@@ -17,9 +17,8 @@ from ....service_api.errors import ConfigurationError
 from ....service_api.types import TimeUnit
 from ...disk_errors import StoreFailure
 from ...format.descriptor import RecordingDescriptor, RecordingState
-from ...log.group_directories import find_group_count
-from ...log.member_directory import ArchiveLocation, locate, path_on_disk
-from ...log.member_groups import group_path
+from ...log.member_directory import ArchiveLocation, path_on_disk
+from ...log.member_groups import group_path, read_group_count
 from ...reading.export import (
     ExportFormat,
     ExportOptions,
@@ -186,8 +185,7 @@ def export(
 def _find_logs(name: str, target: Path) -> list[_Log]:
     """Find the logs of a directory: those of all groups, if it has groups."""
     try:
-        place = locate(name)
-        group_count = find_group_count(place.directory, place.file_system)
+        group_count = read_group_count(name)
     except ConfigurationError as error:
         fail(str(error))
     if group_count is None:

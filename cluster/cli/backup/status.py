@@ -67,7 +67,7 @@ def show_status(
 
 @dataclass(slots=True, frozen=True)
 class _View:
-    """What there is to say of one directory."""
+    """The backup in one directory: its status, and what follows from it now."""
 
     status: BackupStatus
     age_s: float

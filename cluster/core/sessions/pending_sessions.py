@@ -283,11 +283,7 @@ class PendingSessions:
 
     def _ask(self, session: PendingSession, publisher: LogPublisher) -> None:
         """Ask the authenticator what is to become of a session, and do it."""
-        proxy = AdmissionProxy(session.session_id, session.address)
-        if session.state is SessionState.CONNECTED:
-            self._ctx.authenticator.on_connected_session(proxy, self._ctx.timestamp)
-        else:
-            self._ctx.authenticator.on_challenged_session(proxy, self._ctx.timestamp)
+        proxy = ask_authenticator(self._ctx, session.state, session.session_id, session.address)
         match proxy.decision:
             case SessionState.AUTHENTICATED:
                 self._admit(session, proxy.payload, proxy.proof_id, publisher)
@@ -352,6 +348,16 @@ def _wants_the_same(before: SessionConnectRequest, now: SessionConnectRequest) -
         now.response_channel,
         now.encoded_credentials,
     )
+
+
+def ask_authenticator(ctx: ConsensusContext, state: SessionState, session_id: int, address: str) -> AdmissionProxy:
+    """Ask about a client that has connected or, in another state, was challenged; return what it decides."""
+    proxy = AdmissionProxy(session_id, address)
+    if state is SessionState.CONNECTED:
+        ctx.authenticator.on_connected_session(proxy, ctx.timestamp)
+    else:
+        ctx.authenticator.on_challenged_session(proxy, ctx.timestamp)
+    return proxy
 
 
 class AdmissionProxy(SessionProxy):

@@ -52,12 +52,12 @@ class SessionClaims:
             self._add_digest(connection_id, proven_digest(digest, encoded_principal))
 
     def shows(self, connection_id: int, secret_digest: bytes | None) -> bool:
-        """Whether a session's secret was shown on this connection; that alone may not be enough for the session."""
+        """Return True if this connection has shown a session's secret; that alone may not be enough for the session."""
         digest = self._secrets.get(connection_id)
         return digest is not None and is_digest_of(secret_digest, digest)
 
     def fits(self, connection_id: int, expected: bytes | None) -> bool:
-        """Whether what this connection has shown is what a session's token expects."""
+        """Return True if this connection has shown what a session's token expects."""
         return expected is not None and expected in self._digests.get(connection_id, ())
 
     def holder_of(self, expected: bytes | None) -> int | None:

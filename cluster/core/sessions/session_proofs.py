@@ -31,7 +31,7 @@ from ....service_api.wire.session_token import SHOW_CREDENTIALS
 from .. import effects as fx
 from ..context import ConsensusContext
 from ..events import ClientKeepAlive
-from .pending_sessions import AdmissionProxy
+from .pending_sessions import ask_authenticator
 from .session_state import SessionState, enter
 
 
@@ -40,9 +40,9 @@ class ProofAttempt:
     """One connection that is to prove one principal."""
 
     credentials_id: int
-    """What the client answers to with its credentials."""
+    """The id that the client answers to with its credentials."""
     session_id: int
-    """What the authenticator knows the attempt by, and the client answers its challenge to."""
+    """The id by which the authenticator knows the attempt, and that the client answers its challenge to."""
     keep_alive: ClientKeepAlive
     """The claim to a session that is decided with the attempt."""
     correlation_id: CorrelationId
@@ -139,11 +139,7 @@ class SessionProofs:
         """Ask the authenticator, and do what it says. False if it is undecided: it is asked again at the next poll of a
         leader, and at the next keep-alive.
         """
-        proxy = AdmissionProxy(attempt.session_id, attempt.address)
-        if attempt.state is SessionState.CONNECTED:
-            self._ctx.authenticator.on_connected_session(proxy, self._ctx.timestamp)
-        else:
-            self._ctx.authenticator.on_challenged_session(proxy, self._ctx.timestamp)
+        proxy = ask_authenticator(self._ctx, attempt.state, attempt.session_id, attempt.address)
         match proxy.decision:
             case SessionState.CHALLENGED:
                 enter(attempt, SessionState.CHALLENGED)

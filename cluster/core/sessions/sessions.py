@@ -108,7 +108,7 @@ class ClusterSession:
     secret_digest: bytes | None = field(init=False)
     """Digest of the secret of the session's client; None: it has not given one."""
     needs_proof: bool = field(init=False)
-    """Whether the secret counts only together with a proof of the principal, given to an authenticator."""
+    """True if the secret counts only together with a proof of the principal, given to an authenticator."""
     token_digest: bytes | None = field(init=False)
     """Digest of what shows who may take the session over: the secret, and a principal that has to be shown with it;
     None: nobody may."""

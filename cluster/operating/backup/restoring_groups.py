@@ -33,14 +33,14 @@ _NS_PER_US: Final = 1_000
 
 @dataclass(slots=True, frozen=True)
 class RestoredGroups:
-    """What was written."""
+    """The directories and records that a restore has written."""
 
     directories: tuple[Path, ...]
     """One for each member, in their order, with a directory for each group in it."""
     time_ns: int
     """The time that all groups were brought to."""
     records: tuple[RecoveryRecord, ...]
-    """Of each group, in order."""
+    """The record of each group, in order."""
 
 
 def restore_groups(

@@ -39,7 +39,8 @@ class BackupStatus(Document):
     commit_position: int
     """The highest that any member has told."""
     as_of_ms: int | None = None
-    """What the leader had appended at this time, by the clock of the agent's machine, is here; None: not known yet."""
+    """The time, by the clock of the agent's machine, at which the leader had appended no more than is here; None: not
+    known yet."""
     behind_s: float = Field(ge=0)
     """For how long it has lacked something of that; 0 if it lacks nothing."""
     snapshot_position: int | None
